@@ -5,7 +5,14 @@ import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
 
 /** Where a server is, and who greets it. {@code path}: of a Unix socket, otherwise null. */
-record Address(String host, int port, String path, boolean isTls, String user, String password, int database) {
+record Address(
+        String host,
+        int port,
+        String path,
+        boolean isTls,
+        String user,
+        String password,
+        int database) {
     private static final int PORT = 6379;
 
     /** {@code redis://}, {@code rediss://} (TLS) or {@code unix://}. */
@@ -18,7 +25,10 @@ record Address(String host, int port, String path, boolean isTls, String user, S
         }
         String scheme = parsed.getScheme() == null ? "" : parsed.getScheme();
         String path = parsed.getPath() == null ? "" : parsed.getPath();
-        String[] who = parsed.getRawUserInfo() == null ? new String[0] : parsed.getRawUserInfo().split(":", 2);
+        String[] who =
+                parsed.getRawUserInfo() == null
+                        ? new String[0]
+                        : parsed.getRawUserInfo().split(":", 2);
         String user = who.length > 0 && !who[0].isEmpty() ? decoded(who[0]) : null;
         String password = who.length > 1 ? decoded(who[1]) : null;
         return switch (scheme) {
@@ -28,10 +38,15 @@ record Address(String host, int port, String path, boolean isTls, String user, S
                 int port = parsed.getPort() < 0 ? PORT : parsed.getPort();
                 String name = path.replaceFirst("^/", "");
                 int database = name.isEmpty() ? 0 : Integer.parseInt(name);
-                yield new Address(bare, port, null, scheme.equals("rediss"), user, password, database);
+                yield new Address(
+                        bare, port, null, scheme.equals("rediss"), user, password, database);
             }
-            case "unix" -> new Address(null, 0, path, false, user, password, databaseOf(parsed.getQuery()));
-            default -> throw new IllegalArgumentException("the URI must begin with redis://, rediss:// or unix://");
+            case "unix" ->
+                    new Address(
+                            null, 0, path, false, user, password, databaseOf(parsed.getQuery()));
+            default ->
+                    throw new IllegalArgumentException(
+                            "the URI must begin with redis://, rediss:// or unix://");
         };
     }
 

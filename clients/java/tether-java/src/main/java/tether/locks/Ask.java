@@ -3,8 +3,8 @@ package tether.locks;
 import java.util.List;
 
 /**
- * What a caller asks for: one lock, several, or a temporary key. Times are in milliseconds, strings hold one byte in
- * each character. Nobody changes it once it was handed to a core.
+ * What a caller asks for: one lock, several, or a temporary key. Times are in milliseconds, strings
+ * hold one byte in each character. Nobody changes it once it was handed to a core.
  */
 final class Ask {
     final List<String> keys;

@@ -8,8 +8,9 @@ import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
 
 /**
- * A candidate of an election. It stands again after each term, at the end of the queue, until it is closed. A term is a
- * {@link Hold}: {@link Hold#close} resigns, and the loss of the hold ends the term.
+ * A candidate of an election. It stands again after each term, at the end of the queue, until it is
+ * closed. A term is a {@link Hold}: {@link Hold#close} resigns, and the loss of the hold ends the
+ * term.
  */
 public final class Candidate implements AutoCloseable {
     private final ClientContext context;

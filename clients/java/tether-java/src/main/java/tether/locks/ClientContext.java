@@ -12,7 +12,10 @@ import java.util.function.Consumer;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** What all parts of a client share: the clock, and where the user's code runs (never in the loop's thread). */
+/**
+ * What all parts of a client share: the clock, and where the user's code runs (never in the loop's
+ * thread).
+ */
 final class ClientContext {
     private static final Logger LOG = LoggerFactory.getLogger(ClientContext.class);
     private static final long MOMENT_MS = 100;
@@ -52,20 +55,24 @@ final class ClientContext {
         telling.add(told);
         told.whenComplete((nothing, error) -> telling.remove(told));
         try {
-            where.execute(() -> {
-                try {
-                    action.run();
-                } finally {
-                    told.complete(null);
-                }
-            });
+            where.execute(
+                    () -> {
+                        try {
+                            action.run();
+                        } finally {
+                            told.complete(null);
+                        }
+                    });
         } catch (RuntimeException error) {
             told.complete(null);
             throw error;
         }
     }
 
-    /** Runs this once all holders have been told, or after a moment: one that does not return must not keep the others' locks. */
+    /**
+     * Runs this once all holders have been told, or after a moment: one that does not return must
+     * not keep the others' locks.
+     */
     void whenTold(Runnable action) {
         CompletableFuture.allOf(telling.toArray(CompletableFuture[]::new))
                 .completeOnTimeout(null, MOMENT_MS, TimeUnit.MILLISECONDS)

@@ -6,7 +6,10 @@ import java.nio.charset.StandardCharsets;
 import java.util.concurrent.locks.ReentrantLock;
 import tether.locks.Settings.BootClock;
 
-/** Reads both clocks of P-FENCE-3. The one that runs on in suspend is {@code /proc/uptime}: Java has no other. */
+/**
+ * Reads both clocks of P-FENCE-3. The one that runs on in suspend is {@code /proc/uptime}: Java has
+ * no other.
+ */
 final class Clock {
     static final Clock SYSTEM = new Clock();
 

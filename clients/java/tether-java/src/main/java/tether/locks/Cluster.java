@@ -7,12 +7,16 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** The nodes of a client, and which of them has a key; without a cluster one for all. Run by the loop's thread. */
+/**
+ * The nodes of a client, and which of them has a key; without a cluster one for all. Run by the
+ * loop's thread.
+ */
 final class Cluster {
     /** Where a server sent a request to. */
     record Redirection(Node node, boolean isAsk) {}
@@ -21,6 +25,7 @@ final class Cluster {
     static final int MOST_REDIRECTIONS = 5;
 
     private static final Logger LOG = LoggerFactory.getLogger(Cluster.class);
+    private static final int NO_SLOT = -1;
 
     final Loop loop = new Loop("tether-loop");
     private final ClientContext context;
@@ -29,6 +34,7 @@ final class Cluster {
     private final Greeter greeter;
     private final List<Node> nodes = new ArrayList<>();
     private final Map<Integer, Node> bySlot = new HashMap<>();
+    private final Map<Node, Place> places = new HashMap<>();
 
     /** All servers of the cluster that were ever named. Read by threads that connect. */
     private final Set<Address> known = ConcurrentHashMap.newKeySet();
@@ -49,16 +55,16 @@ final class Cluster {
         int slot = settings.isCluster() && !keys.isEmpty() ? Slot.of(keys.get(0)) : 0;
         Node node = bySlot.get(slot);
         if (node == null) {
-            node = nodes.isEmpty() ? newNode(slot, null) : nodes.get(0);
+            node = nodes.isEmpty() ? newNode(new Place(slot, null)) : nodes.get(0);
             bySlot.put(slot, node);
         }
         return node;
     }
 
-    /** {@code place}: null where nobody has named it yet. */
-    private Node newNode(int slot, Address place) {
-        Node.Addresses addresses = settings.isCluster() ? within -> masters(slot, place, within) : seeds;
+    private Node newNode(Place place) {
+        Node.Addresses addresses = settings.isCluster() ? place : seeds;
         Node node = new Node(loop, context.clock, settings, addresses, greeter, new Told());
+        places.put(node, place);
         nodes.add(node);
         loop.add(node);
         if (isClosed) {
@@ -67,79 +73,111 @@ final class Cluster {
         return node;
     }
 
-    /** Where {@code MOVED} or {@code ASK} sends a request that this node refused; null: it sends it nowhere. */
+    /**
+     * Where {@code MOVED} or {@code ASK} sends a request that this node refused; null: it sends it
+     * nowhere.
+     */
     Redirection redirection(Problem problem, Node from) {
         String[] words = problem.text().split(" ");
         boolean isAsk = words[0].equals("ASK");
         Address at = from.address();
-        if (!settings.isCluster() || !isAsk && !words[0].equals("MOVED") || words.length < 3 || at == null) {
+        if (!settings.isCluster()
+                || !isAsk && !words[0].equals("MOVED")
+                || words.length < 3
+                || at == null) {
             return null;
         }
         int slot = Integer.parseInt(words[1]);
         int colon = words[2].lastIndexOf(':');
         String host = words[2].substring(0, colon);
-        Address place = at.at(host.isEmpty() ? at.host() : host, Integer.parseInt(words[2].substring(colon + 1)));
+        Address place =
+                at.at(
+                        host.isEmpty() ? at.host() : host,
+                        Integer.parseInt(words[2].substring(colon + 1)));
         known.add(place);
-        Node node = nodes.stream()
-                .filter(each -> place.equals(each.address()) || place.equals(each.expected()))
-                .findFirst()
-                .orElseGet(() -> newNode(slot, place).expect(place));
+        Node node =
+                nodes.stream()
+                        .filter(
+                                each ->
+                                        place.equals(each.address())
+                                                || place.equals(each.expected()))
+                        .findFirst()
+                        .orElseGet(() -> newNode(new Place(NO_SLOT, place)).expect(place));
         if (!isAsk) {
             bySlot.put(slot, node);
+            places.get(node).slot = slot;
         }
         return new Redirection(node, isAsk);
     }
 
-    /** Where the slot is now: after a failover at another server (P-CLUSTER-6). Asked by a thread that connects. */
-    private List<Address> masters(int slot, Address place, double within) throws Greeter.RefusedException {
-        Set<Address> asked = new LinkedHashSet<>();
-        if (place != null) {
-            asked.add(place);
-        }
-        asked.addAll(known);
-        asked.addAll(seeds.find(within));
-        for (Address each : asked) {
-            Address master = master(each, slot, within / asked.size());
-            if (master != null) {
-                return List.of(master); // And no other: it would not have the session.
-            }
-        }
-        return place == null ? List.copyOf(asked) : List.of(place);
-    }
+    /** Where a node is: at the same server as long as that is a master, after a failover where its slot is. */
+    private final class Place implements Node.Addresses {
+        /** One that it has; or none yet. */
+        volatile int slot;
 
-    private Address master(Address asked, int slot, double within) {
-        try (Greeter.Greeted greeted = greeter.greetAny(asked, within)) {
-            greeted.wire().write(Resp.encode(List.of(List.of("CLUSTER", "SLOTS"))));
-            if (!(greeted.resp().read() instanceof List<?> ranges)) {
-                return null;
+        /** Where it was last; null: nowhere yet. */
+        private volatile Address last;
+
+        Place(int slot, Address last) {
+            this.slot = slot;
+            this.last = last;
+        }
+
+        /** P-CLUSTER-6. No further address is tried: it would not have the session. */
+        @Override
+        public List<Address> find(double within) throws Greeter.RefusedException {
+            Set<Address> asked = new LinkedHashSet<>();
+            if (last != null) {
+                asked.add(last);
             }
-            Address found = null;
-            for (Object each : ranges) {
-                List<?> range = (List<?>) each;
-                List<?> server = (List<?>) range.get(2);
-                String host = (String) server.get(0);
-                boolean isNamed = host != null && !host.isEmpty();
-                Address master = asked.at(isNamed ? host : asked.host(), ((Long) server.get(1)).intValue());
-                known.add(master);
-                if ((Long) range.get(0) <= slot && slot <= (Long) range.get(1)) {
-                    found = master;
+            asked.addAll(known);
+            asked.addAll(seeds.find(within));
+            for (Address each : asked) {
+                Map<Integer, Address> masters = masters(each, within / asked.size());
+                known.addAll(masters.values());
+                if (last == null || !masters.containsValue(last)) {
+                    Map.Entry<Integer, Address> found =
+                            new TreeMap<>(masters).ceilingEntry(Math.max(0, slot));
+                    last = found == null || slot == NO_SLOT ? last : found.getValue();
+                }
+                if (!masters.isEmpty() && last != null) {
+                    return List.of(last);
                 }
             }
-            return found;
-        } catch (IOException | Greeter.RefusedException | RuntimeException error) {
-            LOG.debug("{} does not say where slot {} is: {}", asked, slot, error.toString());
-            return null;
+            return last == null ? List.copyOf(asked) : List.of(last);
+        }
+
+        /** The masters by the last slot of each of their ranges; none if that server does not say. */
+        private Map<Integer, Address> masters(Address asked, double within) {
+            Map<Integer, Address> masters = new HashMap<>();
+            try (Greeter.Greeted greeted = greeter.greetAny(asked, within)) {
+                greeted.wire().write(Resp.encode(List.of(List.of("CLUSTER", "SLOTS"))));
+                if (greeted.resp().read() instanceof List<?> ranges) {
+                    for (Object each : ranges) {
+                        List<?> range = (List<?>) each;
+                        List<?> server = (List<?>) range.get(2);
+                        boolean isNamed = server.get(0) instanceof String name && !name.isEmpty();
+                        String host = isNamed ? (String) server.get(0) : asked.host();
+                        int port = ((Long) server.get(1)).intValue();
+                        masters.put(((Long) range.get(1)).intValue(), asked.at(host, port));
+                    }
+                }
+            } catch (IOException | Greeter.RefusedException | RuntimeException error) {
+                LOG.debug("{} does not name the masters: {}", asked, error.toString());
+            }
+            return masters;
         }
     }
 
     /** Completes when nothing more is to be done. */
     CompletableFuture<Void> close() {
-        loop.post(() -> {
-            isClosed = true;
-            nodes.forEach(node -> node.act(Core::close));
-            context.closed();
-            endIfOver();
-        });
+        loop.post(
+                () -> {
+                    isClosed = true;
+                    nodes.forEach(node -> node.act(Core::close));
+                    context.closed();
+                    endIfOver();
+                });
         return closed;
     }
 
@@ -175,7 +213,8 @@ final class Cluster {
         @Override
         public void event(Event event) {
             if (event instanceof Event.NoBootClock) {
-                LOG.warn("this system has no clock that counts the time in suspend: the fence does not count it");
+                LOG.warn(
+                        "this system has no clock that counts the time in suspend: the fence does not count it");
             } else if (event instanceof Event.Watched watched) {
                 ((Watcher<?>) watched.id()).event(event);
             } else if (event instanceof Event.Member member) {

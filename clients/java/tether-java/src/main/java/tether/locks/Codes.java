@@ -4,10 +4,12 @@ import java.util.Set;
 
 /** What the codes of the server's errors mean (P-ERR-2). All others are final. */
 final class Codes {
-    private static final Set<String> MOMENTARY = Set.of("BUSY", "LOADING", "CLUSTERDOWN", "TRYAGAIN");
+    private static final Set<String> MOMENTARY =
+            Set.of("BUSY", "LOADING", "CLUSTERDOWN", "TRYAGAIN");
     private static final Set<String> UNWRITABLE = Set.of("NOREPLICAS", "MISCONF", "OOM");
     private static final Set<String> NOT_HERE = Set.of("READONLY", "MASTERDOWN");
-    private static final Set<String> VOUCH_FOR_NOTHING = Set.of("LOADING", "MASTERDOWN", "READONLY");
+    private static final Set<String> VOUCH_FOR_NOTHING =
+            Set.of("LOADING", "MASTERDOWN", "READONLY");
 
     private Codes() {}
 

@@ -4,8 +4,9 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * The rules of the client protocol for one connection at a time: calls, frames and the time in; commands, events and
- * orders out. It has no socket, no clock and no thread. Its parts share this object.
+ * The rules of the client protocol for one connection at a time: calls, frames and the time in;
+ * commands, events and orders out. It has no socket, no clock and no thread. Its parts share this
+ * object.
  *
  * <p>Not safe for use by several threads, except for {@link #check}.
  */
@@ -83,7 +84,9 @@ final class Core {
     }
 
     double until(Request.Deadline deadline) {
-        return deadline == null ? Double.POSITIVE_INFINITY : until(deadline.since(), deadline.length());
+        return deadline == null
+                ? Double.POSITIVE_INFINITY
+                : until(deadline.since(), deadline.length());
     }
 
     /** In how many milliseconds {@link #tick} has something to do; infinite: never. */
@@ -126,8 +129,8 @@ final class Core {
     }
 
     /**
-     * Why a hold within this fence is lost, or null if it is not, at this moment (P-FENCE-4). It asks nobody and changes
-     * nothing; any thread may call it.
+     * Why a hold within this fence is lost, or null if it is not, at this moment (P-FENCE-4). It
+     * asks nobody and changes nothing; any thread may call it.
      */
     String check(Request request, Link.Fence fence, Stamp at) {
         if (fence.endedBy() != null) {

@@ -3,8 +3,8 @@ package tether.locks;
 import java.util.List;
 
 /**
- * Your own connection for data, whichever client it is of: {@link Hold#run} sends a command on it. With Jedis, for
- * example:
+ * Your own connection for data, whichever client it is of: {@link Hold#run} sends a command on it.
+ * With Jedis, for example:
  *
  * <pre>{@code
  * DataConnection data = command -> jedis.sendCommand(
@@ -18,7 +18,8 @@ public interface DataConnection {
      *
      * @param command its words
      * @return the reply, as this client has it
-     * @throws Exception what this client throws; an error of the server must be thrown, with its text as the message
+     * @throws Exception what this client throws; an error of the server must be thrown, with its
+     *     text as the message
      */
     Object send(List<byte[]> command) throws Exception;
 }

@@ -29,7 +29,8 @@ sealed interface Event {
     record Watched(Object id, String key, KeyState state) implements Event {}
 
     /** {@code value} may be null; {@code reason} is that of {@link MemberChange#DEL}. */
-    record Member(Object id, String key, MemberChange change, long token, String value, String reason)
+    record Member(
+            Object id, String key, MemberChange change, long token, String value, String reason)
             implements Event {}
 
     /** {@code token} is null where nobody leads. */

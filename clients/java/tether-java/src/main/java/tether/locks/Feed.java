@@ -11,15 +11,18 @@ import java.util.concurrent.Executor;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * Changes on their way to a reader, who may be slow (P-WATCH-5): once too many wait, they are dropped, and the reader is
- * told the difference between what it knows and what is so.
+ * Changes on their way to a reader, who may be slow (P-WATCH-5): once too many wait, they are
+ * dropped, and the reader is told the difference between what it knows and what is so.
  *
  * @param <S> the state of a key; null: it has none any more
  */
 final class Feed<S> {
     /** Tells the reader. */
     interface Teller<S> {
-        /** {@code before} is null where the reader knows of no state; {@code reason}: of the change, or null. */
+        /**
+         * {@code before} is null where the reader knows of no state; {@code reason}: of the change,
+         * or null.
+         */
         void tell(String key, S before, S after, String reason);
     }
 
@@ -73,7 +76,10 @@ final class Feed<S> {
 
     private void tellAll() {
         for (Change<S> change = next(); change != null; change = next()) {
-            S before = change.state == null ? told.remove(change.key) : told.put(change.key, change.state);
+            S before =
+                    change.state == null
+                            ? told.remove(change.key)
+                            : told.put(change.key, change.state);
             teller.tell(change.key, before, change.state, change.reason);
         }
     }

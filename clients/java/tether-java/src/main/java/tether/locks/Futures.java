@@ -23,7 +23,8 @@ final class Futures {
             cause = wrapper.getCause();
         }
         if (cause instanceof TetherException own) {
-            TetherException thrown = TetherException.of(new Problem(own.failure(), own.code(), own.getMessage()));
+            TetherException thrown =
+                    TetherException.of(new Problem(own.failure(), own.code(), own.getMessage()));
             thrown.initCause(own);
             return thrown;
         }

@@ -41,7 +41,9 @@ final class Greeter {
         this.verifiesHost = verifiesHost;
     }
 
-    /** Tries these in turn. Opening and greeting take at most so many milliseconds each (P-CONN-9). */
+    /**
+     * Tries these in turn. Opening and greeting take at most so many milliseconds each (P-CONN-9).
+     */
     Greeted greet(List<Address> addresses, double within) throws RefusedException {
         Problem last = Problem.UNREACHABLE;
         for (Address address : addresses) {
@@ -137,7 +139,8 @@ final class Greeter {
     }
 
     /** What the server says of itself. */
-    private Object greet(Wire wire, Resp resp, Address address) throws IOException, RefusedException {
+    private Object greet(Wire wire, Resp resp, Address address)
+            throws IOException, RefusedException {
         List<List<String>> words = new ArrayList<>();
         words.add(hello(address));
         words.add(List.of("CLIENT", "SETNAME", name));
@@ -166,12 +169,15 @@ final class Greeter {
         if (reply instanceof ServerError error) {
             boolean isForMoment = Codes.isMomentary(error) || Codes.isNotHere(error);
             throw new RefusedException(
-                    isForMoment ? Problem.unreachable(error.code(), error.text()) : Problem.refused(error));
+                    isForMoment
+                            ? Problem.unreachable(error.code(), error.text())
+                            : Problem.refused(error));
         }
         return reply;
     }
 
-    private static Address master(Wire wire, Resp resp, Address address) throws IOException, RefusedException {
+    private static Address master(Wire wire, Resp resp, Address address)
+            throws IOException, RefusedException {
         wire.write(Resp.encode(List.of(List.of("ROLE"))));
         Object reply = accepted(resp.read());
         if (reply instanceof List<?> role
@@ -180,6 +186,7 @@ final class Greeter {
                 && role.get(2) instanceof Long port) {
             return address.at(host, port.intValue());
         }
-        throw new RefusedException(Problem.unreachable("REPLICA", address + " is a replica of nobody"));
+        throw new RefusedException(
+                Problem.unreachable("REPLICA", address + " is a replica of nobody"));
     }
 }

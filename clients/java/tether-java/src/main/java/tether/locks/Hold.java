@@ -14,8 +14,8 @@ import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
 
 /**
- * A lock (or several, or a temporary key) that was granted. It ends with {@link #close}; it may be lost before, which
- * {@link #check}, {@link #onLost} and {@link #close} say.
+ * A lock (or several, or a temporary key) that was granted. It ends with {@link #close}; it may be
+ * lost before, which {@link #check}, {@link #onLost} and {@link #close} say.
  *
  * <p>Any thread may use it, also one that did not acquire it.
  */
@@ -50,8 +50,8 @@ public final class Hold implements AutoCloseable {
     // ---- what it is ----
 
     /**
-     * The token of this grant: greater than that of each earlier holder. Send it with each write to what the lock
-     * protects, and let that refuse smaller ones.
+     * The token of this grant: greater than that of each earlier holder. Send it with each write to
+     * what the lock protects, and let that refuse smaller ones.
      *
      * @return a number of up to 2^53
      */
@@ -62,7 +62,8 @@ public final class Hold implements AutoCloseable {
     /**
      * The names of what is held.
      *
-     * @return one name, several of a request for several locks, or the name that the server made for a sequence
+     * @return one name, several of a request for several locks, or the name that the server made
+     *     for a sequence
      */
     public List<String> keys() {
         return keys;
@@ -71,8 +72,8 @@ public final class Hold implements AutoCloseable {
     // ---- is it still held? ----
 
     /**
-     * Makes sure that the lock is still held at this moment. It reads the clocks, asks nobody and does not wait, so call
-     * it before each step of the work.
+     * Makes sure that the lock is still held at this moment. It reads the clocks, asks nobody and
+     * does not wait, so call it before each step of the work.
      *
      * @throws LostException the lock was lost
      * @throws IllegalStateException the lock was released
@@ -115,13 +116,15 @@ public final class Hold implements AutoCloseable {
     }
 
     private String reason() {
-        Link.Fence fence = node.core.link.fence; // First: a loss is told before there is another fence.
+        Link.Fence fence =
+                node.core.link.fence; // First: a loss is told before there is another fence.
         String told = loss;
         return told != null ? told : node.core.check(request, fence, context.clock.now());
     }
 
     /**
-     * Calls this once when the lock is lost, on the client's executor; at once if it was lost already.
+     * Calls this once when the lock is lost, on the client's executor; at once if it was lost
+     * already.
      *
      * @param action is given the reason (see {@link LostException#reason})
      */
@@ -153,12 +156,14 @@ public final class Hold implements AutoCloseable {
     // ---- leases ----
 
     /**
-     * Lets the lock end this long after now, whatever it had before, and waits for the server's answer.
+     * Lets the lock end this long after now, whatever it had before, and waits for the server's
+     * answer.
      *
      * @param lease from now on
      * @throws LostException the lock was lost
      * @throws TetherException the server refused; the hold stays as it was
-     * @throws InterruptedException the thread was interrupted; the extension may be carried out all the same
+     * @throws InterruptedException the thread was interrupted; the extension may be carried out all
+     *     the same
      */
     public void extend(Duration lease) throws InterruptedException {
         Futures.get(extendAsync(lease));
@@ -178,8 +183,8 @@ public final class Hold implements AutoCloseable {
     // ---- guarded writes ----
 
     /**
-     * Runs a command on your connection for data, which must lead to the same server: only while the server knows this
-     * lock as held ({@code LOCK.GUARD}). It is sent once.
+     * Runs a command on your connection for data, which must lead to the same server: only while
+     * the server knows this lock as held ({@code LOCK.GUARD}). It is sent once.
      *
      * @param data sends it
      * @param command its words, such as {@code "SET", "page", "new"}
@@ -261,8 +266,9 @@ public final class Hold implements AutoCloseable {
     // ---- its end ----
 
     /**
-     * Releases the lock, and waits for the server's first answer. The release is carried out in any case, also if the
-     * thread is interrupted (which ends only the waiting) or the connection breaks. A second call does nothing.
+     * Releases the lock, and waits for the server's first answer. The release is carried out in any
+     * case, also if the thread is interrupted (which ends only the waiting) or the connection
+     * breaks. A second call does nothing.
      *
      * @throws LostException the lock was lost before: the work was not protected to its end
      * @throws TetherException the server refuses for good; the client goes on releasing
@@ -394,7 +400,8 @@ public final class Hold implements AutoCloseable {
 
     @Override
     public String toString() {
-        String state = isReleased ? "released" : loss().map(reason -> "lost: " + reason).orElse("held");
+        String state =
+                isReleased ? "released" : loss().map(reason -> "lost: " + reason).orElse("held");
         return "Hold" + keys + "(" + token + ", " + state + ")";
     }
 }

@@ -6,10 +6,14 @@ import java.util.List;
 import java.util.Map;
 import tether.locks.Request.Phase;
 
-/** What LOCK.MINE says of the holds that the server has for this client (P-SESS-6, P-LOSS-4, P-REL-7). */
+/**
+ * What LOCK.MINE says of the holds that the server has for this client (P-SESS-6, P-LOSS-4,
+ * P-REL-7).
+ */
 final class Inventory {
     /** A look at it. {@code isOfResume}: until it is over, no request is sent (P-SESS-5). */
-    private record Look(boolean isOfResume, String reason, List<Request> asked, List<Map<?, ?>> found) {}
+    private record Look(
+            boolean isOfResume, String reason, List<Request> asked, List<Map<?, ?>> found) {}
 
     private final Core core;
     private Look look;
@@ -35,8 +39,8 @@ final class Inventory {
     }
 
     /**
-     * Looks which of these holds are still there, and whether there is one that nothing claims. A hold that is not
-     * there is lost for this reason.
+     * Looks which of these holds are still there, and whether there is one that nothing claims. A
+     * hold that is not there is lost for this reason.
      */
     void look(String reason, List<Request> holds) {
         if (look == null) {
@@ -77,7 +81,8 @@ final class Inventory {
     }
 
     private void refused(Look look, ServerError error) {
-        boolean isForMoment = Codes.isMomentary(error) || look.isOfResume && Codes.isUnwritable(error);
+        boolean isForMoment =
+                Codes.isMomentary(error) || look.isOfResume && Codes.isUnwritable(error);
         if (look.isOfResume && isForMoment) {
             core.link.leave(); // P-SESS-4
             return;
@@ -109,7 +114,9 @@ final class Inventory {
         }
         for (Request request : look.asked) {
             List<Map<?, ?>> entries = found.getOrDefault(request, List.of());
-            if (request.phase == Phase.HELD || request.phase == Phase.KEPT || request.phase == Phase.EXTENDING) {
+            if (request.phase == Phase.HELD
+                    || request.phase == Phase.KEPT
+                    || request.phase == Phase.EXTENDING) {
                 compareHold(request, entries, look.reason);
             } else if (request.phase == Phase.ASKED && look.isOfResume && !request.isGivenUp) {
                 compareRequest(request, entries);
@@ -164,7 +171,9 @@ final class Inventory {
     }
 
     private void release(Map<?, ?> entry) {
-        if (entry.get("key") instanceof String key) { // Null: its user may not read the name. It ends with the session.
+        if (entry.get("key")
+                instanceof
+                String key) { // Null: its user may not read the name. It ends with the session.
             String label = entry.get("label") instanceof String name ? name : "";
             core.requests.releaseUnclaimed("temporary".equals(entry.get("kind")), key, label);
         }

@@ -186,7 +186,10 @@ final class Link {
 
     private void connect() {
         state = State.OPENING;
-        double within = hasSession() && hasFence() ? Math.min(CONNECT_WITHIN, fence.length / 2) : CONNECT_WITHIN;
+        double within =
+                hasSession() && hasFence()
+                        ? Math.min(CONNECT_WITHIN, fence.length / 2)
+                        : CONNECT_WITHIN;
         core.order(new Order.Connect(within));
     }
 
@@ -219,7 +222,10 @@ final class Link {
         if (core.isClosed || !isWanted || state != State.NONE || connectAt != null) {
             return;
         }
-        double longest = hasSession() && hasFence() ? Math.min(LONGEST_DELAY, fence.length / 8) : LONGEST_DELAY;
+        double longest =
+                hasSession() && hasFence()
+                        ? Math.min(LONGEST_DELAY, fence.length / 8)
+                        : LONGEST_DELAY;
         connectAt = new Request.Deadline(core.now, delay(failed, longest));
         failed++;
     }
@@ -237,8 +243,10 @@ final class Link {
         } else {
             fenceToBe = fence(server);
             if (fenceToBe < 0) {
-                leaveFor(Problem.unfit("the grace, the fence and the time to stop do not fit each other"
-                        + " and the server's tether.peer-timeout"));
+                leaveFor(
+                        Problem.unfit(
+                                "the grace, the fence and the time to stop do not fit each other"
+                                        + " and the server's tether.peer-timeout"));
                 return;
             }
             sayClock();
@@ -286,7 +294,12 @@ final class Link {
 
     /** P-SESS-1. */
     private void startSession() {
-        send(List.of("SESSION.START", "GRACE", Long.toString(Millis.roundUp(core.settings.grace()))), this::started);
+        send(
+                List.of(
+                        "SESSION.START",
+                        "GRACE",
+                        Long.toString(Millis.roundUp(core.settings.grace()))),
+                this::started);
     }
 
     private void started(Object reply) {

@@ -6,11 +6,12 @@ import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 
 /**
- * What to ask for, and how. It is made by {@link TetherLocks}; each method returns a new request, so one may be kept and
- * acquired any number of times, by any threads. Each acquisition is an owner of its own.
+ * What to ask for, and how. It is made by {@link TetherLocks}; each method returns a new request,
+ * so one may be kept and acquired any number of times, by any threads. Each acquisition is an owner
+ * of its own.
  *
- * <p>Without {@link #waitAtMost} or {@link #noWait} a request waits for as long as it takes, also for a server that is
- * away.
+ * <p>Without {@link #waitAtMost} or {@link #noWait} a request waits for as long as it takes, also
+ * for a server that is away.
  */
 public final class LockRequest {
     private final TetherLocks locks;
@@ -34,8 +35,8 @@ public final class LockRequest {
     // ---- how ----
 
     /**
-     * A time to wait. When it is over, the request is {@link TakenException}, or {@link UnreachableException} if no
-     * server was reached.
+     * A time to wait. When it is over, the request is {@link TakenException}, or {@link
+     * UnreachableException} if no server was reached.
      *
      * @param time 0: does not wait
      * @return such a request
@@ -49,8 +50,8 @@ public final class LockRequest {
     }
 
     /**
-     * Does not wait: granted now, or {@link TakenException}. Where there is no connection, it waits for one attempt to
-     * connect.
+     * Does not wait: granted now, or {@link TakenException}. Where there is no connection, it waits
+     * for one attempt to connect.
      *
      * @return such a request
      */
@@ -79,8 +80,8 @@ public final class LockRequest {
     }
 
     /**
-     * Held at least for this time, also if it is released before, and if this client ends. Needs a session whose grace
-     * is as long.
+     * Held at least for this time, also if it is released before, and if this client ends. Needs a
+     * session whose grace is as long.
      *
      * @param time from the grant
      * @return such a request
@@ -109,15 +110,17 @@ public final class LockRequest {
      */
     public LockRequest acknowledgedBy(int replicas, Duration within) {
         double ms = Millis.of(within);
-        return with(to -> {
-            to.acks = replicas;
-            to.ackTimeout = ms;
-        });
+        return with(
+                to -> {
+                    to.acks = replicas;
+                    to.ackTimeout = ms;
+                });
     }
 
     /**
-     * The owner's name, instead of one for each acquisition: two of one name are refused ({@link DeadlockException}, or
-     * {@link TakenException} without a wait), unless they are {@link #reentrant}.
+     * The owner's name, instead of one for each acquisition: two of one name are refused ({@link
+     * DeadlockException}, or {@link TakenException} without a wait), unless they are {@link
+     * #reentrant}.
      *
      * @param name it must not begin with a dot
      * @return such a request
@@ -127,8 +130,8 @@ public final class LockRequest {
     }
 
     /**
-     * Granted again at once while the same owner holds the same in the same way. Only the last release counts. Needs
-     * {@link #owner}.
+     * Granted again at once while the same owner holds the same in the same way. Only the last
+     * release counts. Needs {@link #owner}.
      *
      * @return such a request
      */
@@ -137,9 +140,9 @@ public final class LockRequest {
     }
 
     /**
-     * Which task asks, for the server's search for deadlocks. {@link #acquire} and {@link #tryAcquire} take the thread;
-     * {@link #acquireAsync} has none unless you say it here. It must be the same for all that one strand of work holds
-     * and waits for.
+     * Which task asks, for the server's search for deadlocks. {@link #acquire} and {@link
+     * #tryAcquire} take the thread; {@link #acquireAsync} has none unless you say it here. It must
+     * be the same for all that one strand of work holds and waits for.
      *
      * @param name of the task
      * @return such a request
@@ -149,7 +152,8 @@ public final class LockRequest {
     }
 
     /**
-     * Only for temporary keys: the server completes the name with a number that counts up ({@link Hold#keys} has it).
+     * Only for temporary keys: the server completes the name with a number that counts up ({@link
+     * Hold#keys} has it).
      *
      * @return such a request, which never waits
      */
@@ -163,7 +167,8 @@ public final class LockRequest {
     // ---- go ----
 
     /**
-     * Asks, and waits for the grant. An interrupted wait leaves neither a place in the queue nor a hold.
+     * Asks, and waits for the grant. An interrupted wait leaves neither a place in the queue nor a
+     * hold.
      *
      * @return the hold; close it
      * @throws InterruptedException the thread was interrupted while it waited
@@ -222,9 +227,11 @@ public final class LockRequest {
     }
 
     /**
-     * Asks, and does not block. Cancel the future to give up: that leaves neither a place in the queue nor a hold.
+     * Asks, and does not block. Cancel the future to give up: that leaves neither a place in the
+     * queue nor a hold.
      *
-     * @return completes with the hold, or with an exception as {@link #acquire} throws it; on the client's executor
+     * @return completes with the hold, or with an exception as {@link #acquire} throws it; on the
+     *     client's executor
      */
     public CompletableFuture<Hold> acquireAsync() {
         Ticket ticket = locks.begin(ask);
@@ -238,11 +245,12 @@ public final class LockRequest {
                     }
                 },
                 locks.executor());
-        outside.whenComplete((hold, error) -> {
-            if (outside.isCancelled()) {
-                ticket.giveUp();
-            }
-        });
+        outside.whenComplete(
+                (hold, error) -> {
+                    if (outside.isCancelled()) {
+                        ticket.giveUp();
+                    }
+                });
         return outside;
     }
 

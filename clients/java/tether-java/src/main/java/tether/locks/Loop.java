@@ -9,7 +9,10 @@ import java.util.concurrent.locks.ReentrantLock;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** The one thread that runs the cores of a client: one thing after the other, and what is due in between. */
+/**
+ * The one thread that runs the cores of a client: one thing after the other, and what is due in
+ * between.
+ */
 final class Loop {
     private static final Logger LOG = LoggerFactory.getLogger(Loop.class);
 

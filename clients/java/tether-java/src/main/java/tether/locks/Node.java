@@ -9,7 +9,10 @@ import java.util.function.Consumer;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** A core with a connection below it. All of it is run by the loop's thread, except where it says so. */
+/**
+ * A core with a connection below it. All of it is run by the loop's thread, except where it says
+ * so.
+ */
 final class Node {
     /** Where its server may be. Asked by a thread that may wait. */
     interface Addresses {
@@ -52,7 +55,13 @@ final class Node {
     /** Where it is to connect to, until it has. */
     private Address expected;
 
-    Node(Loop loop, Clock clock, Settings settings, Addresses addresses, Greeter greeter, Listener listener) {
+    Node(
+            Loop loop,
+            Clock clock,
+            Settings settings,
+            Addresses addresses,
+            Greeter greeter,
+            Listener listener) {
         this.loop = loop;
         this.clock = clock;
         this.addresses = addresses;
@@ -91,13 +100,14 @@ final class Node {
 
     void tick() {
         core.tick(clock.now());
-        closing.removeIf(each -> {
-            boolean isDue = core.until(each.since, each.after) <= 0;
-            if (isDue) {
-                each.connection.close();
-            }
-            return isDue;
-        });
+        closing.removeIf(
+                each -> {
+                    boolean isDue = core.until(each.since, each.after) <= 0;
+                    if (isDue) {
+                        each.connection.close();
+                    }
+                    return isDue;
+                });
         settle();
     }
 
@@ -111,11 +121,16 @@ final class Node {
             for (Event event : output.events()) {
                 try {
                     tell(event);
-                } catch (RuntimeException error) { // Of the user's executor. The other events are told all the same.
+                } catch (
+                        RuntimeException
+                                error) { // Of the user's executor. The other events are told all
+                    // the same.
                     LOG.error("an event could not be told", error);
                 }
             }
-            output.orders().forEach(this::carryOut); // Holders are told before a connection's end frees their locks.
+            output.orders()
+                    .forEach(this::carryOut); // Holders are told before a connection's end frees
+            // their locks.
         }
         if (isOver()) {
             listener.over();
@@ -255,7 +270,10 @@ final class Node {
         return connection == null ? null : connection.greeted.address();
     }
 
-    /** What is written is written by a thread of its own: a peer that takes nothing must not stop the loop. */
+    /**
+     * What is written is written by a thread of its own: a peer that takes nothing must not stop
+     * the loop.
+     */
     private static final class Connection {
         private static final byte[] END = new byte[0];
 

@@ -9,7 +9,10 @@ import java.util.Objects;
 import java.util.TreeSet;
 import tether.locks.Event.MemberChange;
 
-/** Watches of prefixes, and observers of elections. Those of one prefix share the server's (P-PRES-2). */
+/**
+ * Watches of prefixes, and observers of elections. Those of one prefix share the server's
+ * (P-PRES-2).
+ */
 final class Presences {
     private record Member(long token, String value) {}
 
@@ -50,7 +53,10 @@ final class Presences {
         return presences.isEmpty();
     }
 
-    /** {@code isObserver}: tells the leader of the election of that name, and nothing of longer names (P-ELECT-3). */
+    /**
+     * {@code isObserver}: tells the leader of the election of that name, and nothing of longer
+     * names (P-ELECT-3).
+     */
     void watch(Object id, String name, boolean isObserver) {
         if (core.isClosed) {
             core.tell(new Event.Ended(id, Problem.CLOSED));
@@ -139,7 +145,8 @@ final class Presences {
     private void page(String name, Prefix prefix, List<?> page) {
         for (Object each : (List<?>) page.get(1)) {
             List<?> entry = (List<?>) each;
-            prefix.next.put((String) entry.get(0), new Member((Long) entry.get(1), (String) entry.get(2)));
+            prefix.next.put(
+                    (String) entry.get(0), new Member((Long) entry.get(1), (String) entry.get(2)));
         }
         if (page.get(0) instanceof String after && !after.isEmpty()) {
             send(name, after);
@@ -160,7 +167,9 @@ final class Presences {
             Member after = now.get(key);
             if (!Objects.equals(before, after)) {
                 MemberChange change =
-                        before == null ? MemberChange.ADD : after == null ? MemberChange.DEL : MemberChange.SET;
+                        before == null
+                                ? MemberChange.ADD
+                                : after == null ? MemberChange.DEL : MemberChange.SET;
                 tell(id, key, change, after, "unknown");
             }
         }
@@ -175,7 +184,9 @@ final class Presences {
         if (!presence.isObserver) {
             long token = member == null ? 0 : member.token;
             String value = member == null ? null : member.value;
-            core.tell(new Event.Member(id, key, change, token, value, member == null ? reason : null));
+            core.tell(
+                    new Event.Member(
+                            id, key, change, token, value, member == null ? reason : null));
         } else if (key.equals(presence.prefix)) {
             tellLeader(id, presence, member);
         }
@@ -183,7 +194,11 @@ final class Presences {
 
     private void tellLeader(Object id, Presence presence, Member leader) {
         presence.isTold = true;
-        core.tell(new Event.Leader(id, leader == null ? null : leader.token, leader == null ? null : leader.value));
+        core.tell(
+                new Event.Leader(
+                        id,
+                        leader == null ? null : leader.token,
+                        leader == null ? null : leader.value));
     }
 
     void pushed(String key, String text) {
@@ -201,20 +216,29 @@ final class Presences {
     /** P-PRES-2: one push is for all prefixes that the key begins with. */
     private void changed(String key, MemberChange change, String[] parts) {
         String rest = parts.length > 2 ? parts[2] : null;
-        Member member = change == MemberChange.DEL ? null : new Member(Long.parseLong(parts[1]), rest);
-        prefixes.forEach((name, prefix) -> {
-            if (!key.startsWith(name)) {
-                return;
-            }
-            if (member == null) {
-                prefix.current().remove(key);
-            } else {
-                prefix.current().put(key, member);
-            }
-            if (prefix.isLive) {
-                prefix.by.forEach(id -> tell(id, key, change, member, rest == null ? "unknown" : rest));
-            }
-        });
+        Member member =
+                change == MemberChange.DEL ? null : new Member(Long.parseLong(parts[1]), rest);
+        prefixes.forEach(
+                (name, prefix) -> {
+                    if (!key.startsWith(name)) {
+                        return;
+                    }
+                    if (member == null) {
+                        prefix.current().remove(key);
+                    } else {
+                        prefix.current().put(key, member);
+                    }
+                    if (prefix.isLive) {
+                        prefix.by.forEach(
+                                id ->
+                                        tell(
+                                                id,
+                                                key,
+                                                change,
+                                                member,
+                                                rest == null ? "unknown" : rest));
+                    }
+                });
     }
 
     /** P-PRES-4. */

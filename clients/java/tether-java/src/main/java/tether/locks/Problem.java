@@ -3,13 +3,17 @@ package tether.locks;
 /** An error of the protocol: its name, its code and the server's text (P-ERR-1). */
 record Problem(Failure failure, String code, String text) {
     static final Problem TAKEN = of(Failure.TAKEN, "another owner has the lock");
-    static final Problem DEADLOCK = of(Failure.DEADLOCK, "this owner has or waits for the lock itself");
+    static final Problem DEADLOCK =
+            of(Failure.DEADLOCK, "this owner has or waits for the lock itself");
     static final Problem UNREACHABLE = of(Failure.UNREACHABLE, "no server was reached in time");
     static final Problem CLOSED = of(Failure.CLOSED, "the client is closed");
     static final Problem NOMODULE = of(Failure.NOMODULE, "the server lacks the module tether");
-    static final Problem NOPUSH = of(
-            Failure.NOPUSH, "this server sends no pushes to this connection; on the server, run `tether qualify`");
-    static final Problem CROSSSLOT = of(Failure.CROSSSLOT, "in a cluster, all keys of a request must be in one slot");
+    static final Problem NOPUSH =
+            of(
+                    Failure.NOPUSH,
+                    "this server sends no pushes to this connection; on the server, run `tether qualify`");
+    static final Problem CROSSSLOT =
+            of(Failure.CROSSSLOT, "in a cluster, all keys of a request must be in one slot");
     static final Problem LOST = of(Failure.LOST, "the lock was lost");
 
     private static Problem of(Failure failure, String text) {

@@ -18,7 +18,9 @@ final class Request {
         /** The server has it in its queue. */
         WAITING,
         HELD,
-        /** Released by its owner, and being extended to the rest of {@code at_least} (P-LEAST-2). */
+        /**
+         * Released by its owner, and being extended to the rest of {@code at_least} (P-LEAST-2).
+         */
         EXTENDING,
         /** Kept unseen for the rest of {@code at_least}. */
         KEPT,
@@ -147,7 +149,8 @@ final class Request {
     List<String> words(double left) {
         List<String> words = new ArrayList<>();
         if (ask.isTemporary()) {
-            words.addAll(List.of("SETTP", keys.get(0), ask.temporary, ask.isSequence ? "SEQ" : "TOKEN"));
+            words.addAll(
+                    List.of("SETTP", keys.get(0), ask.temporary, ask.isSequence ? "SEQ" : "TOKEN"));
         } else if (keys.size() > 1) {
             words.addAll(List.of("LOCK.MACQUIRE", Integer.toString(keys.size())));
             words.addAll(keys);
@@ -158,7 +161,12 @@ final class Request {
             words.add("SHARED");
         }
         if (ask.permits > 0) {
-            words.addAll(List.of("PERMITS", Integer.toString(ask.permits), "OF", Integer.toString(ask.permitsOf)));
+            words.addAll(
+                    List.of(
+                            "PERMITS",
+                            Integer.toString(ask.permits),
+                            "OF",
+                            Integer.toString(ask.permitsOf)));
         }
         if (!ask.isTemporary()) {
             words.addAll(List.of("OWNER", label));
@@ -171,7 +179,11 @@ final class Request {
             words.addAll(List.of("LEASE", Long.toString(Millis.roundUp(ask.lease))));
         }
         if (waits() || ask.acks > 0) {
-            words.addAll(List.of("WAIT", wait == null ? "0" : Long.toString(Millis.roundUp(left)), "PUSH"));
+            words.addAll(
+                    List.of(
+                            "WAIT",
+                            wait == null ? "0" : Long.toString(Millis.roundUp(left)),
+                            "PUSH"));
         }
         if (ask.acks > 0) {
             words.addAll(List.of("ACKS", Integer.toString(ask.acks)));
@@ -184,7 +196,9 @@ final class Request {
 
     /** P-REL-1. */
     List<String> release(String key) {
-        return ask.isTemporary() ? List.of("DELTP", key) : List.of("LOCK.RELEASE", key, "OWNER", label, "ALL");
+        return ask.isTemporary()
+                ? List.of("DELTP", key)
+                : List.of("LOCK.RELEASE", key, "OWNER", label, "ALL");
     }
 
     /** P-LEASE-1. */

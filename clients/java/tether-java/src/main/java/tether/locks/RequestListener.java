@@ -1,6 +1,8 @@
 package tether.locks;
 
-/** Whom a request's events are for: what the core calls the request by. Called by the loop's thread. */
+/**
+ * Whom a request's events are for: what the core calls the request by. Called by the loop's thread.
+ */
 interface RequestListener {
     void granted(Request request, long token, String key);
 

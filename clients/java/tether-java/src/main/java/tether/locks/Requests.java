@@ -87,11 +87,14 @@ final class Requests {
     }
 
     private double untilWaited(Request request) {
-        boolean isCounting = request.wait != null
-                && request.wait > 0
-                && !request.isGivenUp
-                && request.phase.isBeforeGrant();
-        return isCounting ? core.until(request.began, request.wait + SERVERS_WORD) : Double.POSITIVE_INFINITY;
+        boolean isCounting =
+                request.wait != null
+                        && request.wait > 0
+                        && !request.isGivenUp
+                        && request.phase.isBeforeGrant();
+        return isCounting
+                ? core.until(request.began, request.wait + SERVERS_WORD)
+                : Double.POSITIVE_INFINITY;
     }
 
     private double untilLeased(Request request) {
@@ -133,7 +136,8 @@ final class Requests {
         Request request = new Request(id, ask, label, task, core.now);
         List<Request> others = lastAtPlaces(request);
         for (Request other : others) {
-            boolean isOpen = other.phase != Phase.RELEASING && other.phase != Phase.KEPT && !other.isGivenUp;
+            boolean isOpen =
+                    other.phase != Phase.RELEASING && other.phase != Phase.KEPT && !other.isGivenUp;
             if (isOpen) {
                 askAgain(id, request, other);
                 return null;
@@ -157,10 +161,12 @@ final class Requests {
             return Problem.CLOSED;
         }
         if (ask.keys.isEmpty() || new HashSet<>(ask.keys).size() < ask.keys.size()) {
-            return Problem.refused("KEYS", "a request needs keys, and each of them once"); // P-ACQ-9
+            return Problem.refused(
+                    "KEYS", "a request needs keys, and each of them once"); // P-ACQ-9
         }
         if (ask.owner != null && ask.owner.startsWith(".")) {
-            return Problem.refused("OWNER", "an owner's name must not begin with a dot"); // P-OWNER-2
+            return Problem.refused(
+                    "OWNER", "an owner's name must not begin with a dot"); // P-OWNER-2
         }
         if (ask.acks > 0 && grace == null) {
             return Problem.unfit("acknowledged grants need a session"); // P-ACKS-1
@@ -168,7 +174,8 @@ final class Requests {
         if (ask.atLeast > (grace == null ? 0 : grace)) {
             return Problem.unfit("at_least needs a session whose grace is as long"); // P-LEAST-1
         }
-        if (core.settings.isCluster() && ask.keys.stream().mapToInt(Slot::of).distinct().count() > 1) {
+        if (core.settings.isCluster()
+                && ask.keys.stream().mapToInt(Slot::of).distinct().count() > 1) {
             return Problem.CROSSSLOT; // P-CLUSTER-2
         }
         return null;
@@ -228,7 +235,8 @@ final class Requests {
         }
         enter(request, Phase.ASKED);
         request.floor = greatest;
-        double left = request.wait == null ? 0 : Math.max(0, core.until(request.began, request.wait));
+        double left =
+                request.wait == null ? 0 : Math.max(0, core.until(request.began, request.wait));
         Stamp sent = core.now;
         sendAsking(request);
         core.link.send(request.words(left), reply -> answered(request, sent, reply));
@@ -329,7 +337,8 @@ final class Requests {
             request.ids.remove(id);
             byId.remove(id);
             core.tell(new Event.Released(id));
-        } else if (request.ask.atLeast > 0 && core.until(request.granted, request.ask.atLeast) > 0) {
+        } else if (request.ask.atLeast > 0
+                && core.until(request.granted, request.ask.atLeast) > 0) {
             keep(request);
         } else {
             enter(request, Phase.RELEASING);
@@ -386,7 +395,9 @@ final class Requests {
                 String key = each.getKey();
                 boolean wasSentBefore = request.wasSentBefore;
                 sendAsking(request);
-                core.link.send(request.release(key), reply -> released(request, key, wasSentBefore, reply));
+                core.link.send(
+                        request.release(key),
+                        reply -> released(request, key, wasSentBefore, reply));
             }
         }
     }
@@ -400,13 +411,17 @@ final class Requests {
             core.link.leave(); // P-REL-8: the session goes on where the slot is.
             return;
         }
-        if (reply instanceof ServerError error && !code.equals("NOTHELD") && !code.equals("MOVED")) {
+        if (reply instanceof ServerError error
+                && !code.equals("NOTHELD")
+                && !code.equals("MOVED")) {
             releaseRefused(request, key, error);
             return;
         }
         core.link.accepted();
         request.unsettled.remove(key);
-        boolean wasGone = code.equals("NOTHELD") || request.ask.isTemporary() && Long.valueOf(0).equals(reply);
+        boolean wasGone =
+                code.equals("NOTHELD")
+                        || request.ask.isTemporary() && Long.valueOf(0).equals(reply);
         if (wasGone && request.wasGranted && !request.explained.contains(key) && !wasSentBefore) {
             goneBefore(request);
         }
@@ -448,7 +463,10 @@ final class Requests {
     /** Nothing of it is left at the server. */
     private void settle(Request request) {
         if (!request.isSilent && request.phase != Phase.KEPT) {
-            core.tell(request.isGivenUp ? new Event.Over(request.id()) : new Event.Released(request.id()));
+            core.tell(
+                    request.isGivenUp
+                            ? new Event.Over(request.id())
+                            : new Event.Released(request.id()));
         }
         standAgain(request);
     }
@@ -495,7 +513,8 @@ final class Requests {
     }
 
     /** P-LEASE-1. */
-    private void extended(Request request, Request.Extension extension, String key, Stamp sent, Object reply) {
+    private void extended(
+            Request request, Request.Extension extension, String key, Stamp sent, Object reply) {
         if (request.extension != extension) {
             return;
         }
@@ -575,22 +594,25 @@ final class Requests {
         Deadline kept = new Deadline(core.now, rest);
         for (String key : request.keys) {
             sendAsking(request);
-            core.link.send(request.extendTo(key, rest), reply -> kept(request, key, waiting, kept, reply));
+            core.link.send(
+                    request.extendTo(key, rest), reply -> kept(request, key, waiting, kept, reply));
         }
     }
 
-    private void kept(Request request, String key, Set<String> waiting, Deadline kept, Object reply) {
+    private void kept(
+            Request request, String key, Set<String> waiting, Deadline kept, Object reply) {
         if (request.phase != Phase.EXTENDING) {
             return;
         }
         if (reply instanceof ServerError error) {
             if (Codes.isMomentary(error) || Codes.isUnwritable(error)) {
                 tellReleasing(request, error);
-                core.link.tryAgain(() -> {
-                    if (request.phase == Phase.EXTENDING) {
-                        keep(request);
-                    }
-                });
+                core.link.tryAgain(
+                        () -> {
+                            if (request.phase == Phase.EXTENDING) {
+                                keep(request);
+                            }
+                        });
             } else {
                 lose(request, "deleted", List.of(key));
             }
@@ -636,7 +658,8 @@ final class Requests {
 
     /** P-ACQ-4. */
     private void decided(Request request, String word, String said) {
-        boolean isToken = !word.isEmpty() && word.chars().allMatch(digit -> '0' <= digit && digit <= '9');
+        boolean isToken =
+                !word.isEmpty() && word.chars().allMatch(digit -> '0' <= digit && digit <= '9');
         request.wasGranted |= isToken;
         boolean isOpen = request.phase == Phase.ASKED || request.phase == Phase.WAITING;
         if (request.isGivenUp || !isOpen) {
@@ -654,7 +677,8 @@ final class Requests {
         }
     }
 
-    private void lost(Request request, boolean isTemporary, String key, String label, String reason) {
+    private void lost(
+            Request request, boolean isTemporary, String key, String label, String reason) {
         if (reason.equals("demoted")) {
             core.link.demoted(); // P-LOSS-7
         } else if (reason.equals("ended") && core.link.hasSession()) {
@@ -814,7 +838,10 @@ final class Requests {
         }
     }
 
-    /** The session is gone, or the connection without one. {@code isElsewhere}: requests go on at another master. */
+    /**
+     * The session is gone, or the connection without one. {@code isElsewhere}: requests go on at
+     * another master.
+     */
     void loseAll(String reason, boolean isElsewhere) {
         for (Request request : list()) {
             if (request.phase == Phase.HELD) {
@@ -843,7 +870,9 @@ final class Requests {
         }
     }
 
-    /** After LOCK.MINE of a resume was answered in full: what it kept waiting goes on (P-SESS-5). */
+    /**
+     * After LOCK.MINE of a resume was answered in full: what it kept waiting goes on (P-SESS-5).
+     */
     void goOn() {
         for (Request request : list()) {
             if (request.phase == Phase.EXTENDING) {
@@ -859,7 +888,10 @@ final class Requests {
         }
     }
 
-    /** A request whose answer a break cut off was not granted: it is sent again with what is left of its time. */
+    /**
+     * A request whose answer a break cut off was not granted: it is sent again with what is left of
+     * its time.
+     */
     void askAnew(Request request) {
         enter(request, Phase.QUEUED);
         request.hasWaited = true;

@@ -11,8 +11,8 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * RESP3. A frame is a Long, Boolean, Double, null, String (one byte in each character), List, Map, {@link ServerError} or
- * {@link Push}.
+ * RESP3. A frame is a Long, Boolean, Double, null, String (one byte in each character), List, Map,
+ * {@link ServerError} or {@link Push}.
  */
 final class Resp {
     /** Where bytes come from; as {@link java.io.InputStream#read(byte[])}. */
@@ -55,7 +55,9 @@ final class Resp {
 
     /** The text that has these bytes. */
     static String textOf(String bytes) {
-        return bytes == null ? null : new String(bytes.getBytes(StandardCharsets.ISO_8859_1), StandardCharsets.UTF_8);
+        return bytes == null
+                ? null
+                : new String(bytes.getBytes(StandardCharsets.ISO_8859_1), StandardCharsets.UTF_8);
     }
 
     static byte[] encode(List<List<String>> commands) {

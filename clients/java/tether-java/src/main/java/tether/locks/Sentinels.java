@@ -21,7 +21,12 @@ final class Sentinels implements Node.Addresses {
     private final boolean verifiesHost;
 
     /** {@code like}: has credentials, database and TLS of the master. */
-    Sentinels(String name, List<Address> sentinels, Address like, SSLSocketFactory tls, boolean verifiesHost) {
+    Sentinels(
+            String name,
+            List<Address> sentinels,
+            Address like,
+            SSLSocketFactory tls,
+            boolean verifiesHost) {
         this.name = name;
         this.sentinels = List.copyOf(sentinels);
         this.like = like;
@@ -33,7 +38,10 @@ final class Sentinels implements Node.Addresses {
     public List<Address> find(double within) throws Greeter.RefusedException {
         BlockingQueue<Answer> answers = new ArrayBlockingQueue<>(sentinels.size());
         for (Address sentinel : sentinels) {
-            Thread thread = new Thread(() -> answers.add(new Answer(ask(sentinel, within))), "tether-sentinel");
+            Thread thread =
+                    new Thread(
+                            () -> answers.add(new Answer(ask(sentinel, within))),
+                            "tether-sentinel");
             thread.setDaemon(true);
             thread.start();
         }
@@ -48,8 +56,12 @@ final class Sentinels implements Node.Addresses {
         return named.entrySet().stream()
                 .max(Map.Entry.comparingByValue())
                 .map(most -> List.of(most.getKey()))
-                .orElseThrow(() -> new Greeter.RefusedException(
-                        Problem.unreachable("UNREACHABLE", "no Sentinel names a master of the name " + name)));
+                .orElseThrow(
+                        () ->
+                                new Greeter.RefusedException(
+                                        Problem.unreachable(
+                                                "UNREACHABLE",
+                                                "no Sentinel names a master of the name " + name)));
     }
 
     private static Address next(BlockingQueue<Answer> answers, long until) {

@@ -1,7 +1,7 @@
 package tether.locks;
 
 /**
- * A moment on two clocks, in milliseconds: the monotonic one, and one that runs on while the machine is suspended
- * (P-FENCE-3).
+ * A moment on two clocks, in milliseconds: the monotonic one, and one that runs on while the
+ * machine is suspended (P-FENCE-3).
  */
 record Stamp(double mono, double boot) {}

@@ -11,8 +11,8 @@ public interface Subscription extends AutoCloseable {
     /**
      * The end.
      *
-     * @return completes when it is closed; with a {@link TetherException} if the server refuses it for good or the
-     *     client is closed
+     * @return completes when it is closed; with a {@link TetherException} if the server refuses it
+     *     for good or the client is closed
      */
     CompletionStage<Void> ended();
 }

@@ -1,6 +1,9 @@
 package tether.locks;
 
-/** A call failed. The subclasses are what a caller usually tells apart; {@link #failure()} has the protocol's names. */
+/**
+ * A call failed. The subclasses are what a caller usually tells apart; {@link #failure()} has the
+ * protocol's names.
+ */
 public class TetherException extends RuntimeException {
     private static final long serialVersionUID = 1;
 

@@ -16,8 +16,9 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Locks that live as long as the connection that holds them. One object serves a whole program: any number of threads,
- * over breaks and restarts, on one connection, which it makes when it is first needed.
+ * Locks that live as long as the connection that holds them. One object serves a whole program: any
+ * number of threads, over breaks and restarts, on one connection, which it makes when it is first
+ * needed.
  *
  * <pre>{@code
  * try (TetherLocks locks = TetherLocks.builder("redis://localhost").build();
@@ -42,7 +43,8 @@ public final class TetherLocks implements AutoCloseable {
     /**
      * Begins a client.
      *
-     * @param uri {@code redis://user:password@host:port/database}, {@code rediss://} for TLS, or {@code unix:///path}
+     * @param uri {@code redis://user:password@host:port/database}, {@code rediss://} for TLS, or
+     *     {@code unix:///path}
      * @return sets it up
      */
     public static TetherLocksBuilder builder(String uri) {
@@ -101,8 +103,8 @@ public final class TetherLocks implements AutoCloseable {
     }
 
     /**
-     * A temporary key: a string that anybody can read, which lives as long as its hold. In this client, one request at a
-     * time can have it.
+     * A temporary key: a string that anybody can read, which lives as long as its hold. In this
+     * client, one request at a time can have it.
      *
      * @param name its key
      * @param value its value
@@ -133,10 +135,11 @@ public final class TetherLocks implements AutoCloseable {
     /**
      * This lock as a {@link Lock}: re-entrant, owned by the thread.
      *
-     * <p>{@code lock()} waits for as long as it takes. {@code unlock()} throws {@link IllegalMonitorStateException} in a
-     * thread that does not hold the lock; the last {@code unlock()} throws {@link LostException} if the lock was lost
-     * meanwhile, and the thread holds it no more. To take a lock again that was lost, before it is unlocked, throws
-     * {@link LostException}, too. {@code newCondition()} is not supported.
+     * <p>{@code lock()} waits for as long as it takes. {@code unlock()} throws {@link
+     * IllegalMonitorStateException} in a thread that does not hold the lock; the last {@code
+     * unlock()} throws {@link LostException} if the lock was lost meanwhile, and the thread holds
+     * it no more. To take a lock again that was lost, before it is unlocked, throws {@link
+     * LostException}, too. {@code newCondition()} is not supported.
      *
      * @param name its key
      * @return a lock; those of one name and one client count together
@@ -150,8 +153,9 @@ public final class TetherLocks implements AutoCloseable {
     }
 
     /**
-     * This lock as a {@link ReadWriteLock}, whose locks are as {@link #asLock} says. A thread that holds one of the two
-     * cannot take the other: that is {@link DeadlockException}, or false from {@code tryLock()}.
+     * This lock as a {@link ReadWriteLock}, whose locks are as {@link #asLock} says. A thread that
+     * holds one of the two cannot take the other: that is {@link DeadlockException}, or false from
+     * {@code tryLock()}.
      *
      * @param name its key
      * @return a pair of locks
@@ -185,16 +189,18 @@ public final class TetherLocks implements AutoCloseable {
     // ---- watches, presence, elections ----
 
     /**
-     * Tells whether these keys exist, and then each time one of them is made or deleted, by whomever.
+     * Tells whether these keys exist, and then each time one of them is made or deleted, by
+     * whomever.
      *
      * @param keys their names
-     * @param listener is called for one event after the other, on the client's executor. If it is slow, changes that
-     *     cancel each other may be left out; the last state of each key is not.
+     * @param listener is called for one event after the other, on the client's executor. If it is
+     *     slow, changes that cancel each other may be left out; the last state of each key is not.
      * @return ends it
      */
     public Subscription watch(Collection<String> keys, Consumer<? super KeyEvent> listener) {
         List<String> names = keys.stream().map(Resp::bytesOf).toList();
-        return new Watcher.OfKeys(context, cluster, names, Objects.requireNonNull(listener)).begin();
+        return new Watcher.OfKeys(context, cluster, names, Objects.requireNonNull(listener))
+                .begin();
     }
 
     /**
@@ -205,7 +211,9 @@ public final class TetherLocks implements AutoCloseable {
      * @return ends it
      */
     public Subscription presence(String prefix, Consumer<? super MemberEvent> listener) {
-        return new Watcher.OfPrefix(context, cluster, Resp.bytesOf(prefix), Objects.requireNonNull(listener)).begin();
+        return new Watcher.OfPrefix(
+                        context, cluster, Resp.bytesOf(prefix), Objects.requireNonNull(listener))
+                .begin();
     }
 
     /**
@@ -230,14 +238,16 @@ public final class TetherLocks implements AutoCloseable {
      * @return ends it
      */
     public Subscription observe(String name, Consumer<? super Optional<Leader>> listener) {
-        return new Watcher.OfElection(context, cluster, Resp.bytesOf(name), Objects.requireNonNull(listener)).begin();
+        return new Watcher.OfElection(
+                        context, cluster, Resp.bytesOf(name), Objects.requireNonNull(listener))
+                .begin();
     }
 
     // ---- its end ----
 
     /**
-     * Tells all holders that their locks are lost ({@code closed}), ends all requests, and frees everything at the
-     * server, which it waits for for two seconds at most.
+     * Tells all holders that their locks are lost ({@code closed}), ends all requests, and frees
+     * everything at the server, which it waits for for two seconds at most.
      */
     @Override
     public void close() {

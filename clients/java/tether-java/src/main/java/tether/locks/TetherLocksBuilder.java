@@ -36,7 +36,8 @@ public final class TetherLocksBuilder {
     }
 
     /**
-     * The name of the connection, which {@code tether who} shows. Default: {@code tether:<host>:<pid>:<program>}.
+     * The name of the connection, which {@code tether who} shows. Default: {@code
+     * tether:<host>:<pid>:<program>}.
      *
      * @param name printable ASCII without spaces; other bytes become {@code _}
      * @return this
@@ -47,8 +48,8 @@ public final class TetherLocksBuilder {
     }
 
     /**
-     * Holds in a session: they outlive a connection that breaks, if the client is back within this time. Default: no
-     * session; a break loses all holds.
+     * Holds in a session: they outlive a connection that breaks, if the client is back within this
+     * time. Default: no session; a break loses all holds.
      *
      * @param grace how long the server keeps them
      * @return this
@@ -70,8 +71,8 @@ public final class TetherLocksBuilder {
     }
 
     /**
-     * How long one answer of the server vouches for the holds. Default: as long as the server's settings or the grace
-     * allow.
+     * How long one answer of the server vouches for the holds. Default: as long as the server's
+     * settings or the grace allow.
      *
      * @param fence a shorter time
      * @return this
@@ -82,7 +83,8 @@ public final class TetherLocksBuilder {
     }
 
     /**
-     * Further servers of the same deployment, which are tried in turn after the first one. A replica leads to its master.
+     * Further servers of the same deployment, which are tried in turn after the first one. A
+     * replica leads to its master.
      *
      * @param uris where they are; credentials are those of the first one
      * @return this
@@ -96,8 +98,8 @@ public final class TetherLocksBuilder {
     }
 
     /**
-     * Asks Sentinels where the master is, each time it connects. Of the first URI only credentials, database and scheme
-     * count then.
+     * Asks Sentinels where the master is, each time it connects. Of the first URI only credentials,
+     * database and scheme count then.
      *
      * @param master the name that the Sentinels have for it
      * @param uris where the Sentinels are, with their own credentials
@@ -155,7 +157,8 @@ public final class TetherLocksBuilder {
     }
 
     /**
-     * Runs callbacks and the dependents of stages. Default: a thread for each that runs, kept for a minute.
+     * Runs callbacks and the dependents of stages. Default: a thread for each that runs, kept for a
+     * minute.
      *
      * @param executor must not run them in the calling thread
      * @return this
@@ -182,14 +185,15 @@ public final class TetherLocksBuilder {
      * @return close it at the end of the program
      */
     public TetherLocks build() {
-        Settings settings = new Settings(
-                grace == null ? null : Millis.of(grace),
-                Millis.of(stopWithin),
-                fence == null ? null : Millis.of(fence),
-                address.isUnix(),
-                isCluster,
-                Clock.SYSTEM.boot(),
-                () -> ThreadLocalRandom.current().nextDouble());
+        Settings settings =
+                new Settings(
+                        grace == null ? null : Millis.of(grace),
+                        Millis.of(stopWithin),
+                        fence == null ? null : Millis.of(fence),
+                        address.isUnix(),
+                        isCluster,
+                        Clock.SYSTEM.boot(),
+                        () -> ThreadLocalRandom.current().nextDouble());
         Greeter greeter = new Greeter(connectionName(), tlsFactory(), verifiesHost);
         List<Address> all = new ArrayList<>(List.of(address));
         all.addAll(others);
@@ -197,7 +201,9 @@ public final class TetherLocksBuilder {
         if (!sentinels.isEmpty()) {
             addresses = new Sentinels(master, sentinels, address, tlsFactory(), verifiesHost);
         }
-        ClientContext context = new ClientContext(Clock.SYSTEM, executor == null ? newExecutor() : executor, observer);
+        ClientContext context =
+                new ClientContext(
+                        Clock.SYSTEM, executor == null ? newExecutor() : executor, observer);
         Cluster cluster = new Cluster(context, settings, addresses, greeter);
         return new TetherLocks(context, cluster);
     }
@@ -207,18 +213,20 @@ public final class TetherLocksBuilder {
         if (tls != null) {
             return tls.getSocketFactory();
         }
-        boolean isNeeded = Stream.of(List.of(address), others, sentinels)
-                .flatMap(List::stream)
-                .anyMatch(Address::isTls);
+        boolean isNeeded =
+                Stream.of(List.of(address), others, sentinels)
+                        .flatMap(List::stream)
+                        .anyMatch(Address::isTls);
         return isNeeded ? (SSLSocketFactory) SSLSocketFactory.getDefault() : null;
     }
 
     private static Executor newExecutor() {
-        return Executors.newCachedThreadPool(run -> {
-            Thread thread = new Thread(run, "tether-callback");
-            thread.setDaemon(true);
-            return thread;
-        });
+        return Executors.newCachedThreadPool(
+                run -> {
+                    Thread thread = new Thread(run, "tether-callback");
+                    thread.setDaemon(true);
+                    return thread;
+                });
     }
 
     /** P-CONN-3. */

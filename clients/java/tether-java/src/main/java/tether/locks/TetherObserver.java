@@ -4,8 +4,8 @@ import java.time.Duration;
 import java.util.List;
 
 /**
- * What happens in a client, for meters and logs. The methods are called in the order of events, by one thread at a time,
- * on the client's executor.
+ * What happens in a client, for meters and logs. The methods are called in the order of events, by
+ * one thread at a time, on the client's executor.
  */
 public interface TetherObserver {
     /**

@@ -5,7 +5,9 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.Lock;
 
-/** A lock of {@code java.util.concurrent}: owned by the thread, which counts how often it took it. */
+/**
+ * A lock of {@code java.util.concurrent}: owned by the thread, which counts how often it took it.
+ */
 final class ThreadLock implements Lock {
     private final LockRequest request;
     private final String name;
@@ -27,7 +29,9 @@ final class ThreadLock implements Lock {
         ThreadHolds.Held held = holds.ofThread().get(name);
         if (held == null) {
             if (holds.ofThread().containsKey(other)) {
-                throw new DeadlockException("DEADLOCK", "this thread holds " + other + ", and cannot have " + name + ", too");
+                throw new DeadlockException(
+                        "DEADLOCK",
+                        "this thread holds " + other + ", and cannot have " + name + ", too");
             }
             return false;
         }

@@ -28,10 +28,11 @@ final class Ticket implements RequestListener {
     }
 
     void begin() {
-        cluster.loop.post(() -> {
-            node = cluster.node(ask.keys);
-            node.act(core -> core.acquire(this, ask));
-        });
+        cluster.loop.post(
+                () -> {
+                    node = cluster.node(ask.keys);
+                    node.act(core -> core.acquire(this, ask));
+                });
     }
 
     /** P-ACQ-10: leaves neither a place nor a hold. */

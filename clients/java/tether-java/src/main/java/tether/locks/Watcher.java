@@ -105,7 +105,8 @@ abstract class Watcher<S> implements Subscription {
         void changed(Event event) {
             if (event instanceof Event.Watched watched) {
                 boolean isThere =
-                        watched.state() == Event.KeyState.EXISTS || watched.state() == Event.KeyState.ADDED;
+                        watched.state() == Event.KeyState.EXISTS
+                                || watched.state() == Event.KeyState.ADDED;
                 put(watched.key(), isThere, null);
             }
         }
@@ -127,7 +128,11 @@ abstract class Watcher<S> implements Subscription {
         private final String prefix;
         private final Consumer<? super MemberEvent> listener;
 
-        OfPrefix(ClientContext context, Cluster cluster, String prefix, Consumer<? super MemberEvent> listener) {
+        OfPrefix(
+                ClientContext context,
+                Cluster cluster,
+                String prefix,
+                Consumer<? super MemberEvent> listener) {
             super(context, cluster, List.of(prefix));
             this.prefix = prefix;
             this.listener = listener;
@@ -147,7 +152,10 @@ abstract class Watcher<S> implements Subscription {
         void changed(Event event) {
             if (event instanceof Event.Member member) {
                 boolean isGone = member.change() == Event.MemberChange.DEL;
-                put(member.key(), isGone ? null : new Leader(member.token(), member.value()), member.reason());
+                put(
+                        member.key(),
+                        isGone ? null : new Leader(member.token(), member.value()),
+                        member.reason());
             }
         }
 
@@ -157,8 +165,11 @@ abstract class Watcher<S> implements Subscription {
             if (after == null) {
                 listener.accept(new MemberEvent(name, MemberEvent.Kind.REMOVED, 0, null, reason));
             } else {
-                MemberEvent.Kind kind = before == null ? MemberEvent.Kind.ADDED : MemberEvent.Kind.CHANGED;
-                listener.accept(new MemberEvent(name, kind, after.token(), Resp.textOf(after.value()), null));
+                MemberEvent.Kind kind =
+                        before == null ? MemberEvent.Kind.ADDED : MemberEvent.Kind.CHANGED;
+                listener.accept(
+                        new MemberEvent(
+                                name, kind, after.token(), Resp.textOf(after.value()), null));
             }
         }
     }
@@ -168,7 +179,11 @@ abstract class Watcher<S> implements Subscription {
         private final String name;
         private final Consumer<? super Optional<Leader>> listener;
 
-        OfElection(ClientContext context, Cluster cluster, String name, Consumer<? super Optional<Leader>> listener) {
+        OfElection(
+                ClientContext context,
+                Cluster cluster,
+                String name,
+                Consumer<? super Optional<Leader>> listener) {
             super(context, cluster, List.of(name));
             this.name = name;
             this.listener = listener;
@@ -187,14 +202,21 @@ abstract class Watcher<S> implements Subscription {
         @Override
         void changed(Event event) {
             if (event instanceof Event.Leader leader) {
-                put(name, leader.token() == null ? null : new Leader(leader.token(), leader.value()), null);
+                put(
+                        name,
+                        leader.token() == null ? null : new Leader(leader.token(), leader.value()),
+                        null);
             }
         }
 
         @Override
         void tell(String key, Leader before, Leader after, String reason) {
-            listener.accept(Optional.ofNullable(after)
-                    .map(leader -> new Leader(leader.token(), Resp.textOf(leader.value()))));
+            listener.accept(
+                    Optional.ofNullable(after)
+                            .map(
+                                    leader ->
+                                            new Leader(
+                                                    leader.token(), Resp.textOf(leader.value()))));
         }
     }
 }

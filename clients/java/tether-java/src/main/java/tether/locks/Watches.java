@@ -156,7 +156,9 @@ final class Watches {
             return;
         }
         if (watched.phase == Phase.ASKED) {
-            known(key, watched, !isThere); // P-WATCH-2: the reply, which follows, says what was before.
+            known(
+                    key, watched,
+                    !isThere); // P-WATCH-2: the reply, which follows, says what was before.
         }
         if (watched.phase == Phase.KNOWN && watched.isThere != isThere) {
             watched.isThere = isThere;
@@ -167,10 +169,11 @@ final class Watches {
     /** P-WATCH-3. */
     void anew() {
         keys.values().removeIf(watched -> watched.by.isEmpty());
-        keys.forEach((key, watched) -> {
-            watched.phase = Phase.ASKED;
-            send(key);
-        });
+        keys.forEach(
+                (key, watched) -> {
+                    watched.phase = Phase.ASKED;
+                    send(key);
+                });
     }
 
     void end(Problem problem) {

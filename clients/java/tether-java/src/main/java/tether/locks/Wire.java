@@ -20,7 +20,10 @@ import javax.net.ssl.SSLParameters;
 import javax.net.ssl.SSLSocket;
 import javax.net.ssl.SSLSocketFactory;
 
-/** A stream of bytes to a server and back. Only threads of the client use it: an interrupt may close such a stream. */
+/**
+ * A stream of bytes to a server and back. Only threads of the client use it: an interrupt may close
+ * such a stream.
+ */
 interface Wire extends AutoCloseable {
     /** As {@link InputStream#read(byte[])}. */
     int read(byte[] buffer) throws IOException;
@@ -43,11 +46,13 @@ interface Wire extends AutoCloseable {
     }
 
     /** {@code tls}: null where the address is without. */
-    static Wire open(Address address, int within, SSLSocketFactory tls, boolean verifiesHost) throws IOException {
+    static Wire open(Address address, int within, SSLSocketFactory tls, boolean verifiesHost)
+            throws IOException {
         return address.isUnix() ? openUnix(address) : openTcp(address, within, tls, verifiesHost);
     }
 
-    private static Wire openTcp(Address address, int within, SSLSocketFactory tls, boolean verifiesHost)
+    private static Wire openTcp(
+            Address address, int within, SSLSocketFactory tls, boolean verifiesHost)
             throws IOException {
         Socket socket = new Socket();
         try {
@@ -64,9 +69,11 @@ interface Wire extends AutoCloseable {
         }
     }
 
-    private static Socket shake(Socket socket, Address address, SSLSocketFactory tls, boolean verifiesHost)
+    private static Socket shake(
+            Socket socket, Address address, SSLSocketFactory tls, boolean verifiesHost)
             throws IOException {
-        SSLSocket secure = (SSLSocket) tls.createSocket(socket, address.host(), address.port(), true);
+        SSLSocket secure =
+                (SSLSocket) tls.createSocket(socket, address.host(), address.port(), true);
         if (verifiesHost) {
             SSLParameters parameters = secure.getSSLParameters();
             parameters.setEndpointIdentificationAlgorithm("HTTPS");
@@ -76,7 +83,8 @@ interface Wire extends AutoCloseable {
             secure.startHandshake();
         } catch (SSLException error) {
             for (Throwable cause = error; cause != null; cause = cause.getCause()) {
-                if (cause instanceof CertificateException || cause instanceof CertPathValidatorException) {
+                if (cause instanceof CertificateException
+                        || cause instanceof CertPathValidatorException) {
                     throw new TlsException(error);
                 }
             }

@@ -28,26 +28,34 @@ class ClusterTest {
     static void start() throws IOException {
         low = startNode();
         high = startNode();
-        assertEquals("OK", low.ask("CLUSTER", "ADDSLOTSRANGE", "0", Integer.toString(SLOTS / 2 - 1)));
+        assertEquals(
+                "OK", low.ask("CLUSTER", "ADDSLOTSRANGE", "0", Integer.toString(SLOTS / 2 - 1)));
         assertEquals(
                 "OK",
-                high.ask("CLUSTER", "ADDSLOTSRANGE", Integer.toString(SLOTS / 2), Integer.toString(SLOTS - 1)));
+                high.ask(
+                        "CLUSTER",
+                        "ADDSLOTSRANGE",
+                        Integer.toString(SLOTS / 2),
+                        Integer.toString(SLOTS - 1)));
         assertEquals(
                 "OK",
-                low.ask("CLUSTER", "MEET", "127.0.0.1", Integer.toString(high.port), Integer.toString(high.busPort)));
+                low.ask(
+                        "CLUSTER",
+                        "MEET",
+                        "127.0.0.1",
+                        Integer.toString(high.port),
+                        Integer.toString(high.busPort)));
         for (TestServer node : List.of(low, high)) {
-            TestServer.eventually("the cluster is whole", () -> node.ask("CLUSTER", "INFO")
-                    .toString()
-                    .contains("cluster_state:ok"));
+            TestServer.eventually(
+                    "the cluster is whole",
+                    () -> node.ask("CLUSTER", "INFO").toString().contains("cluster_state:ok"));
         }
-        locks = TetherLocks.builder(low.uri())
-                .cluster()
-                .grace(Duration.ofMinutes(1))
-                .build();
+        locks = TetherLocks.builder(low.uri()).cluster().grace(Duration.ofMinutes(1)).build();
     }
 
     private static TestServer startNode() throws IOException {
-        return TestServer.startWithBus("--cluster-enabled", "yes", "--cluster-node-timeout", "60000");
+        return TestServer.startWithBus(
+                "--cluster-enabled", "yes", "--cluster-node-timeout", "60000");
     }
 
     @AfterAll
@@ -95,9 +103,10 @@ class ClusterTest {
             assertEquals(false, watch.ended().toCompletableFuture().isDone());
         }
         Subscription untagged = locks.presence("members:", event -> {});
-        ExecutionException error = assertThrows(ExecutionException.class, () -> untagged.ended()
-                .toCompletableFuture()
-                .get());
+        ExecutionException error =
+                assertThrows(
+                        ExecutionException.class,
+                        () -> untagged.ended().toCompletableFuture().get());
         assertEquals(Failure.CROSSSLOT, ((TetherException) error.getCause()).failure());
     }
 

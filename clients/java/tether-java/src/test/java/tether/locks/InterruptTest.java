@@ -12,9 +12,13 @@ import java.util.random.RandomGenerator;
 import java.util.random.RandomGeneratorFactory;
 import org.junit.jupiter.api.Test;
 
-/** P-ACQ-10: an interrupted wait leaves neither a place in the queue nor a hold, at whatever instruction. */
+/**
+ * P-ACQ-10: an interrupted wait leaves neither a place in the queue nor a hold, at whatever
+ * instruction.
+ */
 class InterruptTest {
-    private static final int STEPS = Integer.parseInt(System.getenv().getOrDefault("TETHER_STEPS", "1000"));
+    private static final int STEPS =
+            Integer.parseInt(System.getenv().getOrDefault("TETHER_STEPS", "1000"));
     private static final int THREADS = 8;
 
     @Test
@@ -29,21 +33,24 @@ class InterruptTest {
             List<Thread> threads = new ArrayList<>();
             for (int number = 0; number < THREADS; number++) {
                 LockRequest request = number % 2 == 0 ? one : two;
-                threads.add(new Thread(() -> {
-                    while (interrupted.get() < STEPS) {
-                        try (Hold hold = request.acquire()) {
-                            granted.incrementAndGet();
-                        } catch (InterruptedException expected) {
-                            interrupted.incrementAndGet();
-                        } catch (RuntimeException | Error fault) {
-                            synchronized (faults) {
-                                faults.add(fault);
-                            }
-                            return;
-                        }
-                        Thread.interrupted(); // It may have come to the release, which it does not stop.
-                    }
-                }));
+                threads.add(
+                        new Thread(
+                                () -> {
+                                    while (interrupted.get() < STEPS) {
+                                        try (Hold hold = request.acquire()) {
+                                            granted.incrementAndGet();
+                                        } catch (InterruptedException expected) {
+                                            interrupted.incrementAndGet();
+                                        } catch (RuntimeException | Error fault) {
+                                            synchronized (faults) {
+                                                faults.add(fault);
+                                            }
+                                            return;
+                                        }
+                                        Thread.interrupted(); // It may have come to the release,
+                                        // which it does not stop.
+                                    }
+                                }));
             }
             threads.forEach(Thread::start);
             RandomGenerator random = RandomGeneratorFactory.of("L64X128MixRandom").create(7);
@@ -52,7 +59,8 @@ class InterruptTest {
                 LockSupport.parkNanos(random.nextInt(1, 200_000));
                 if (count % 64 == 0 && interrupted.get() < STEPS) {
                     int before = granted.get();
-                    TestServer.eventually("some are granted", () -> granted.get() > before || faults.size() > 0);
+                    TestServer.eventually(
+                            "some are granted", () -> granted.get() > before || faults.size() > 0);
                 }
             }
             for (Thread thread : threads) {

@@ -192,8 +192,7 @@ class LocksTest {
 
     @Test
     void aNamedOwnerReenters(TestInfo test) throws Exception {
-        LockRequest request =
-                locks.lock(test.getDisplayName()).owner("me").reentrant().noWait();
+        LockRequest request = locks.lock(test.getDisplayName()).owner("me").reentrant().noWait();
         Hold outer = request.acquire();
         Hold inner = request.acquire();
         assertEquals(outer.token(), inner.token());
@@ -225,14 +224,15 @@ class LocksTest {
     @Test
     void aGuardedWriteNeedsTheLock(TestInfo test) throws Exception {
         try (TestServer.Raw raw = new TestServer.Raw(server)) {
-            DataConnection data = command -> {
-                Object reply =
-                        raw.ask(command.stream().map(Resp::string).toArray(String[]::new));
-                if (reply instanceof ServerError error) {
-                    throw new IOException(error.text());
-                }
-                return reply;
-            };
+            DataConnection data =
+                    command -> {
+                        Object reply =
+                                raw.ask(command.stream().map(Resp::string).toArray(String[]::new));
+                        if (reply instanceof ServerError error) {
+                            throw new IOException(error.text());
+                        }
+                        return reply;
+                    };
             Hold hold = locks.lock(test.getDisplayName()).acquire();
             assertEquals("OK", hold.run(data, "SET", "page", "new"));
             server.ask("DEL", test.getDisplayName());
@@ -277,7 +277,8 @@ class LocksTest {
         try (Subscription presence = locks.presence("member:", events::add)) {
             assertFalse(presence.ended().toCompletableFuture().isDone());
             assertEquals(
-                    new MemberEvent("member:ü", MemberEvent.Kind.ADDED, first.token(), "1", null), next(events));
+                    new MemberEvent("member:ü", MemberEvent.Kind.ADDED, first.token(), "1", null),
+                    next(events));
             first.close();
             MemberEvent gone = next(events);
             assertEquals(MemberEvent.Kind.REMOVED, gone.kind());
@@ -293,7 +294,9 @@ class LocksTest {
                 TetherLocks others = withSession();
                 Candidate one = locks.elect(name, "one")) {
             assertFalse(observer.ended().toCompletableFuture().isDone());
-            while (next(seen).isEmpty()) {} // Nobody leads at first, if the observer is told before the candidate stands.
+            while (next(seen)
+                    .isEmpty()) {} // Nobody leads at first, if the observer is told before the
+            // candidate stands.
             Hold term = one.awaitTerm();
             assertTrue(one.isLeading());
             BlockingQueue<Hold> terms = new LinkedBlockingQueue<>();
@@ -314,30 +317,30 @@ class LocksTest {
     @Test
     void anObserverIsTold(TestInfo test) throws Exception {
         BlockingQueue<String> told = new LinkedBlockingQueue<>();
-        TetherObserver observer = new TetherObserver() {
-            @Override
-            public void connected(String place) {
-                told.add("connected " + place);
-            }
+        TetherObserver observer =
+                new TetherObserver() {
+                    @Override
+                    public void connected(String place) {
+                        told.add("connected " + place);
+                    }
 
-            @Override
-            public void granted(List<String> keys, long token, Duration waited) {
-                told.add("granted " + keys);
-            }
+                    @Override
+                    public void granted(List<String> keys, long token, Duration waited) {
+                        told.add("granted " + keys);
+                    }
 
-            @Override
-            public void refused(List<String> keys, Failure failure) {
-                told.add("refused " + failure);
-            }
+                    @Override
+                    public void refused(List<String> keys, Failure failure) {
+                        told.add("refused " + failure);
+                    }
 
-            @Override
-            public void released(List<String> keys, long token) {
-                told.add("released " + keys);
-            }
-        };
+                    @Override
+                    public void released(List<String> keys, long token) {
+                        told.add("released " + keys);
+                    }
+                };
         String key = test.getDisplayName();
-        try (TetherLocks own =
-                TetherLocks.builder(server.uri()).observer(observer).build()) {
+        try (TetherLocks own = TetherLocks.builder(server.uri()).observer(observer).build()) {
             try (Hold hold = own.lock(key).acquire()) {
                 assertThrows(TakenException.class, own.lock(key).noWait()::acquire);
                 assertTrue(hold.isHeld());
@@ -355,30 +358,35 @@ class LocksTest {
             assertThrows(UnreachableException.class, nowhere.lock("any").noWait()::acquire);
         }
         IllegalArgumentException unread =
-                assertThrows(IllegalArgumentException.class, () -> TetherLocks.builder("redis://:secret word@host"));
+                assertThrows(
+                        IllegalArgumentException.class,
+                        () -> TetherLocks.builder("redis://:secret word@host"));
         assertFalse(unread.getMessage().contains("secret"));
     }
 
-    /** No monitor is held while a thread waits: it would keep the few carrier threads, and nobody could release. */
+    /**
+     * No monitor is held while a thread waits: it would keep the few carrier threads, and nobody
+     * could release.
+     */
     @Test
     @EnabledForJreRange(min = JRE.JAVA_21)
     void virtualThreadsWait(TestInfo test) throws Exception {
-        Object executor =
-                Executors.class.getMethod("newVirtualThreadPerTaskExecutor").invoke(null);
+        Object executor = Executors.class.getMethod("newVirtualThreadPerTaskExecutor").invoke(null);
         AtomicInteger inside = new AtomicInteger();
         AtomicInteger done = new AtomicInteger();
         ExecutorService threads = assertInstanceOf(ExecutorService.class, executor);
         LockRequest request = locks.lock(test.getDisplayName());
         for (int count = 0; count < 500; count++) {
-            threads.submit(() -> {
-                try (Hold hold = request.acquire()) {
-                    assertEquals(1, inside.incrementAndGet());
-                    Thread.sleep(0, 1000);
-                    hold.check();
-                    inside.decrementAndGet();
-                }
-                return done.incrementAndGet();
-            });
+            threads.submit(
+                    () -> {
+                        try (Hold hold = request.acquire()) {
+                            assertEquals(1, inside.incrementAndGet());
+                            Thread.sleep(0, 1000);
+                            hold.check();
+                            inside.decrementAndGet();
+                        }
+                        return done.incrementAndGet();
+                    });
         }
         threads.shutdown();
         assertTrue(threads.awaitTermination(4, TimeUnit.MINUTES));

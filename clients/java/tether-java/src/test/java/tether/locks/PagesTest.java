@@ -27,7 +27,8 @@ import org.junit.jupiter.params.provider.ValueSource;
 /** The examples of the pages are compiled and run, one after the other, and print what they say. */
 @Timeout(600)
 class PagesTest {
-    private static final Pattern EXAMPLE = Pattern.compile("^```java\\n(.*?)^```$", Pattern.DOTALL | Pattern.MULTILINE);
+    private static final Pattern EXAMPLE =
+            Pattern.compile("^```java\\n(.*?)^```$", Pattern.DOTALL | Pattern.MULTILINE);
     private static final Pattern IMPORT = Pattern.compile("^import .*;\\n", Pattern.MULTILINE);
     private static final Pattern PRINTS = Pattern.compile("^// prints: (.*)$", Pattern.MULTILINE);
 
@@ -39,14 +40,23 @@ class PagesTest {
             Set<String> imports = new TreeSet<>();
             StringBuilder body = new StringBuilder();
             List<String> expected = new ArrayList<>();
-            EXAMPLE.matcher(text).results().forEach(example -> {
-                String code = example.group(1).replace("redis://localhost:6379", server.uri());
-                IMPORT.matcher(code).results().forEach(found -> imports.add(found.group()));
-                boolean declares = code.contains("TetherLocks locks =");
-                String statements = IMPORT.matcher(code).replaceAll("");
-                body.append(declares ? statements : "{\n" + statements + "}\n");
-                PRINTS.matcher(code).results().forEach(line -> expected.add(line.group(1)));
-            });
+            EXAMPLE.matcher(text)
+                    .results()
+                    .forEach(
+                            example -> {
+                                String code =
+                                        example.group(1)
+                                                .replace("redis://localhost:6379", server.uri());
+                                IMPORT.matcher(code)
+                                        .results()
+                                        .forEach(found -> imports.add(found.group()));
+                                boolean declares = code.contains("TetherLocks locks =");
+                                String statements = IMPORT.matcher(code).replaceAll("");
+                                body.append(declares ? statements : "{\n" + statements + "}\n");
+                                PRINTS.matcher(code)
+                                        .results()
+                                        .forEach(line -> expected.add(line.group(1)));
+                            });
             assertFalse(expected.isEmpty());
             assertEquals(expected, run(folder, imports, body.toString()).lines().toList());
         }
@@ -58,24 +68,34 @@ class PagesTest {
                 source,
                 "import java.time.Duration;\nimport java.util.*;\nimport java.util.concurrent.*;\nimport tether.locks.*;\n"
                         + String.join("", imports)
-                        + "public class Example { public static void main(String[] none) throws Exception {\n" + body
+                        + "public class Example { public static void main(String[] none) throws Exception {\n"
+                        + body
                         + "\nlocks.close();\n}}\n");
         JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
         StringWriter said = new StringWriter();
-        boolean isCompiled = compiler.getTask(
-                        said,
-                        null,
-                        null,
-                        List.of("-d", folder.toString(), "-cp", System.getProperty("java.class.path"), "-Xlint:all,-try"),
-                        null,
-                        compiler.getStandardFileManager(null, null, null).getJavaFileObjects(source))
-                .call();
+        boolean isCompiled =
+                compiler.getTask(
+                                said,
+                                null,
+                                null,
+                                List.of(
+                                        "-d",
+                                        folder.toString(),
+                                        "-cp",
+                                        System.getProperty("java.class.path"),
+                                        "-Xlint:all,-try"),
+                                null,
+                                compiler.getStandardFileManager(null, null, null)
+                                        .getJavaFileObjects(source))
+                        .call();
         assertTrue(isCompiled, said.toString());
         PrintStream out = System.out;
         ByteArrayOutputStream printed = new ByteArrayOutputStream();
         try (URLClassLoader loader = new URLClassLoader(new URL[] {folder.toUri().toURL()})) {
             System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
-            loader.loadClass("Example").getMethod("main", String[].class).invoke(null, (Object) new String[0]);
+            loader.loadClass("Example")
+                    .getMethod("main", String[].class)
+                    .invoke(null, (Object) new String[0]);
         } finally {
             System.setOut(out);
         }

@@ -14,9 +14,10 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 class RespTest {
-    private static final String ALL = "+OK\r\n-ERR no\r\n:-7\r\n$5\r\na\r\nb\0\r\n$-1\r\n_\r\n*2\r\n:1\r\n*0\r\n%1\r\n+k\r\n$0\r\n\r\n"
-            + ">3\r\n+lock\r\n$1\r\nk\r\n$1\r\n7\r\n#t\r\n,1.5\r\n(123456789012345678901\r\n=5\r\ntxt:x\r\n!5\r\nERR x\r\n"
-            + "|1\r\n+a\r\n:1\r\n:8\r\n~1\r\n:9\r\n";
+    private static final String ALL =
+            "+OK\r\n-ERR no\r\n:-7\r\n$5\r\na\r\nb\0\r\n$-1\r\n_\r\n*2\r\n:1\r\n*0\r\n%1\r\n+k\r\n$0\r\n\r\n"
+                    + ">3\r\n+lock\r\n$1\r\nk\r\n$1\r\n7\r\n#t\r\n,1.5\r\n(123456789012345678901\r\n=5\r\ntxt:x\r\n!5\r\nERR x\r\n"
+                    + "|1\r\n+a\r\n:1\r\n:8\r\n~1\r\n:9\r\n";
 
     private static final List<Object> FRAMES = new ArrayList<>();
 
@@ -24,19 +25,32 @@ class RespTest {
         FRAMES.addAll(List.of("OK", new ServerError("ERR no"), -7L, "a\r\nb\0"));
         FRAMES.add(null);
         FRAMES.add(null);
-        FRAMES.addAll(List.of(List.of(1L, List.of()), Map.of("k", ""), new Push(List.of("lock", "k", "7"))));
-        FRAMES.addAll(List.of(true, 1.5, "123456789012345678901", "x", new ServerError("ERR x"), 8L, List.of(9L)));
+        FRAMES.addAll(
+                List.of(
+                        List.of(1L, List.of()),
+                        Map.of("k", ""),
+                        new Push(List.of("lock", "k", "7"))));
+        FRAMES.addAll(
+                List.of(
+                        true,
+                        1.5,
+                        "123456789012345678901",
+                        "x",
+                        new ServerError("ERR x"),
+                        8L,
+                        List.of(9L)));
     }
 
     private static Resp cut(String text, int size) {
         byte[] bytes = text.getBytes(StandardCharsets.ISO_8859_1);
         int[] at = {0};
-        return new Resp(buffer -> {
-            int count = Math.min(size, bytes.length - at[0]);
-            System.arraycopy(bytes, at[0], buffer, 0, count);
-            at[0] += count;
-            return count == 0 ? -1 : count;
-        });
+        return new Resp(
+                buffer -> {
+                    int count = Math.min(size, bytes.length - at[0]);
+                    System.arraycopy(bytes, at[0], buffer, 0, count);
+                    at[0] += count;
+                    return count == 0 ? -1 : count;
+                });
     }
 
     @ParameterizedTest
@@ -52,8 +66,18 @@ class RespTest {
     @ParameterizedTest
     @ValueSource(
             strings = {
-                "HTTP/1.1 400\r\n", "\r\n", ":x\r\n", "$3\r\nabcd\r\n", "$-2\r\n", "*-2\r\n", "#x\r\n", "+a\rb\r\n", "$99999999\r\n",
-                "*99999999\r\n", "*?\r\n", "=2\r\nab\r\n"
+                "HTTP/1.1 400\r\n",
+                "\r\n",
+                ":x\r\n",
+                "$3\r\nabcd\r\n",
+                "$-2\r\n",
+                "*-2\r\n",
+                "#x\r\n",
+                "+a\rb\r\n",
+                "$99999999\r\n",
+                "*99999999\r\n",
+                "*?\r\n",
+                "=2\r\nab\r\n"
             })
     void whatIsNoFrameIsSeen(String text) {
         assertThrows(Resp.MalformedException.class, () -> cut(text, 3).read());
@@ -76,11 +100,13 @@ class RespTest {
     @Test
     void aLineThatNeverEndsIsSeen() {
         byte[] part = "x".repeat(1 << 14).getBytes(StandardCharsets.ISO_8859_1);
-        Resp resp = new Resp(buffer -> {
-            System.arraycopy(part, 0, buffer, 0, part.length);
-            buffer[0] = '+';
-            return part.length;
-        });
+        Resp resp =
+                new Resp(
+                        buffer -> {
+                            System.arraycopy(part, 0, buffer, 0, part.length);
+                            buffer[0] = '+';
+                            return part.length;
+                        });
         assertThrows(Resp.MalformedException.class, resp::read);
     }
 
@@ -88,6 +114,7 @@ class RespTest {
     void commandsAreEncoded() {
         assertEquals(
                 "*2\r\n$3\r\nGET\r\n$2\r\n\u00c3\u00bc\r\n*1\r\n$4\r\nPING\r\n",
-                Resp.string(Resp.encode(List.of(List.of("GET", Resp.bytesOf("ü")), List.of("PING")))));
+                Resp.string(
+                        Resp.encode(List.of(List.of("GET", Resp.bytesOf("ü")), List.of("PING")))));
     }
 }

@@ -22,12 +22,14 @@ class SentinelTest {
                 sentinels.add(TestServer.startSentinel("here", master.port));
             }
             String[] uris = sentinels.stream().map(TestServer::uri).toArray(String[]::new);
-            TestServer.eventually("the Sentinels know each other and the replica", () -> sentinels.stream()
-                    .allMatch(SentinelTest::knowsAll));
-            try (TetherLocks locks = TetherLocks.builder("redis://nobody.invalid")
-                    .sentinels("here", uris)
-                    .grace(Duration.ofMinutes(2))
-                    .build()) {
+            TestServer.eventually(
+                    "the Sentinels know each other and the replica",
+                    () -> sentinels.stream().allMatch(SentinelTest::knowsAll));
+            try (TetherLocks locks =
+                    TetherLocks.builder("redis://nobody.invalid")
+                            .sentinels("here", uris)
+                            .grace(Duration.ofMinutes(2))
+                            .build()) {
                 Hold hold = locks.lock("k").acquire();
                 assertEquals(List.of(1, 0), master.crowd("k"));
                 TestServer.eventually("the replica has the session", () -> isInStep(master));
@@ -47,7 +49,9 @@ class SentinelTest {
     private static boolean isMaster(TestServer server) {
         try {
             return server.ask("INFO", "replication").toString().contains("role:master");
-        } catch (IllegalStateException closed) { // As the Sentinels do with all connections when they promote it.
+        } catch (
+                IllegalStateException
+                        closed) { // As the Sentinels do with all connections when they promote it.
             return false;
         }
     }

@@ -47,7 +47,8 @@ class StockClientsTest {
     }
 
     private static Long acquire(StatefulRedisConnection<String, String> me, String... words) {
-        CommandArgs<String, String> arguments = new CommandArgs<>(StringCodec.UTF8).addKey(words[0]);
+        CommandArgs<String, String> arguments =
+                new CommandArgs<>(StringCodec.UTF8).addKey(words[0]);
         for (String word : List.of(words).subList(1, words.length)) {
             arguments.add(word);
         }
@@ -93,7 +94,8 @@ class StockClientsTest {
             holder.ask("LOCK.ACQUIRE", test.getDisplayName());
             StatefulRedisConnection<String, String> me = client.connect();
             me.setTimeout(Duration.ofMillis(100));
-            assertThrows(RedisException.class, () -> acquire(me, test.getDisplayName(), "WAIT", "0"));
+            assertThrows(
+                    RedisException.class, () -> acquire(me, test.getDisplayName(), "WAIT", "0"));
             assertEquals(List.of(1, 1), server.crowd(test.getDisplayName()));
         }
     }
@@ -117,13 +119,16 @@ class StockClientsTest {
     @Test
     void lettuceDropsAReplyToNothing() throws Exception {
         try (ServerSocket listener = new ServerSocket(0);
-                RedisClient client = RedisClient.create("redis://127.0.0.1:" + listener.getLocalPort())) {
+                RedisClient client =
+                        RedisClient.create("redis://127.0.0.1:" + listener.getLocalPort())) {
             BlockingQueue<Socket> accepted = new LinkedBlockingQueue<>();
             Thread fake = new Thread(() -> serve(listener, accepted));
             fake.start();
             client.setOptions(ClientOptions.builder().autoReconnect(false).build());
             StatefulRedisConnection<String, String> me = client.connect();
-            accepted.take().getOutputStream().write("+STRAY\r\n".getBytes(StandardCharsets.US_ASCII));
+            accepted.take()
+                    .getOutputStream()
+                    .write("+STRAY\r\n".getBytes(StandardCharsets.US_ASCII));
             for (int count = 0; count < 3; count++) {
                 me.sync().ping();
             }
@@ -167,7 +172,9 @@ class StockClientsTest {
             holder.ask("LOCK.ACQUIRE", test.getDisplayName());
             Jedis me = new Jedis("127.0.0.1", server.port, 100);
             me.connect();
-            assertThrows(JedisConnectionException.class, () -> acquire(me, test.getDisplayName(), "WAIT", "0"));
+            assertThrows(
+                    JedisConnectionException.class,
+                    () -> acquire(me, test.getDisplayName(), "WAIT", "0"));
             assertTrue(me.isBroken());
             me.close();
             server.awaitCrowd(test.getDisplayName(), 1, 0);

@@ -12,7 +12,9 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
 import java.util.stream.Stream;
 
-/** A real server with the module, in a folder of its own. TETHER_SERVER and TETHER_MODULE say which. */
+/**
+ * A real server with the module, in a folder of its own. TETHER_SERVER and TETHER_MODULE say which.
+ */
 public final class TestServer implements AutoCloseable {
     private static final long PATIENCE_MS = 60_000;
 
@@ -42,7 +44,8 @@ public final class TestServer implements AutoCloseable {
     private static TestServer start(int busPort, String... options) throws IOException {
         int port = freePort();
         Path folder = Files.createTempDirectory("tether-java-");
-        List<String> words = new ArrayList<>(List.of(needed("TETHER_SERVER"), "--port", Integer.toString(port)));
+        List<String> words =
+                new ArrayList<>(List.of(needed("TETHER_SERVER"), "--port", Integer.toString(port)));
         words.addAll(List.of("--save", "", "--appendonly", "no", "--dir", folder.toString()));
         words.addAll(List.of("--loadmodule", needed("TETHER_MODULE")));
         words.addAll(List.of(options));
@@ -52,11 +55,13 @@ public final class TestServer implements AutoCloseable {
         return launch(words, port, busPort, folder);
     }
 
-    private static TestServer launch(List<String> words, int port, int busPort, Path folder) throws IOException {
-        Process process = new ProcessBuilder(words)
-                .redirectErrorStream(true)
-                .redirectOutput(folder.resolve("log").toFile())
-                .start();
+    private static TestServer launch(List<String> words, int port, int busPort, Path folder)
+            throws IOException {
+        Process process =
+                new ProcessBuilder(words)
+                        .redirectErrorStream(true)
+                        .redirectOutput(folder.resolve("log").toFile())
+                        .start();
         TestServer server = new TestServer(port, busPort, folder, process);
         eventually("the server starts: " + folder.resolve("log"), server::answers);
         return server;
@@ -69,10 +74,23 @@ public final class TestServer implements AutoCloseable {
         Path file = folder.resolve("sentinel.conf");
         Files.writeString(
                 file,
-                "port " + port + "\ndir " + folder + "\nsentinel monitor " + name + " 127.0.0.1 " + masterPort + " 2\n"
-                        + "sentinel down-after-milliseconds " + name + " 1000\n"
-                        + "sentinel failover-timeout " + name + " 10000\n");
-        return launch(List.of(needed("TETHER_SERVER"), file.toString(), "--sentinel"), port, 0, folder);
+                "port "
+                        + port
+                        + "\ndir "
+                        + folder
+                        + "\nsentinel monitor "
+                        + name
+                        + " 127.0.0.1 "
+                        + masterPort
+                        + " 2\n"
+                        + "sentinel down-after-milliseconds "
+                        + name
+                        + " 1000\n"
+                        + "sentinel failover-timeout "
+                        + name
+                        + " 10000\n");
+        return launch(
+                List.of(needed("TETHER_SERVER"), file.toString(), "--sentinel"), port, 0, folder);
     }
 
     private static int freePort() throws IOException {
@@ -116,11 +134,14 @@ public final class TestServer implements AutoCloseable {
         if (!(ask("LOCK.INFO", key) instanceof Map<?, ?> info)) {
             return List.of(0, 0);
         }
-        return List.of(((List<?>) info.get("holders")).size(), ((List<?>) info.get("waiters")).size());
+        return List.of(
+                ((List<?>) info.get("holders")).size(), ((List<?>) info.get("waiters")).size());
     }
 
     public void awaitCrowd(String key, int holders, int waiters) {
-        eventually(holders + " hold and " + waiters + " wait", () -> crowd(key).equals(List.of(holders, waiters)));
+        eventually(
+                holders + " hold and " + waiters + " wait",
+                () -> crowd(key).equals(List.of(holders, waiters)));
     }
 
     public static void eventually(String what, BooleanSupplier isSo) {

@@ -66,8 +66,8 @@ class ThreadLockTest {
     void anotherThreadDoesNotHoldIt(TestInfo test) throws Exception {
         Lock lock = locks.asLock(test.getDisplayName());
         lock.lock();
-        ExecutionException error = assertThrows(ExecutionException.class, () -> OTHER.submit(lock::unlock)
-                .get());
+        ExecutionException error =
+                assertThrows(ExecutionException.class, () -> OTHER.submit(lock::unlock).get());
         assertEquals(IllegalMonitorStateException.class, error.getCause().getClass());
         lock.unlock();
     }
@@ -96,15 +96,17 @@ class ThreadLockTest {
         CountDownLatch began = new CountDownLatch(1);
         CountDownLatch goesOn = new CountDownLatch(1);
         Thread[] waiter = new Thread[1];
-        Future<Boolean> wasInterrupted = OTHER.submit(() -> {
-            waiter[0] = Thread.currentThread();
-            began.countDown();
-            assertThrows(InterruptedException.class, lock::lockInterruptibly);
-            goesOn.await();
-            lock.lock();
-            lock.unlock();
-            return Thread.interrupted();
-        });
+        Future<Boolean> wasInterrupted =
+                OTHER.submit(
+                        () -> {
+                            waiter[0] = Thread.currentThread();
+                            began.countDown();
+                            assertThrows(InterruptedException.class, lock::lockInterruptibly);
+                            goesOn.await();
+                            lock.lock();
+                            lock.unlock();
+                            return Thread.interrupted();
+                        });
         began.await();
         server.awaitCrowd(key, 1, 1);
         waiter[0].interrupt();
@@ -121,12 +123,16 @@ class ThreadLockTest {
     void readersShareAndWritersDoNot(TestInfo test) throws Exception {
         ReadWriteLock lock = locks.asReadWriteLock(test.getDisplayName());
         lock.readLock().lock();
-        assertTrue(OTHER.submit(() -> {
-                    boolean isTaken = lock.readLock().tryLock() && !lock.writeLock().tryLock();
-                    lock.readLock().unlock();
-                    return isTaken;
-                })
-                .get());
+        assertTrue(
+                OTHER.submit(
+                                () -> {
+                                    boolean isTaken =
+                                            lock.readLock().tryLock()
+                                                    && !lock.writeLock().tryLock();
+                                    lock.readLock().unlock();
+                                    return isTaken;
+                                })
+                        .get());
         assertFalse(lock.writeLock().tryLock(), "no upgrade");
         assertThrows(DeadlockException.class, lock.writeLock()::lock);
         lock.readLock().unlock();

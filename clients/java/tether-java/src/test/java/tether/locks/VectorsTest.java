@@ -41,8 +41,10 @@ class VectorsTest {
                 for (JsonNode vector : vectors.isArray() ? vectors : JSON.createArrayNode()) {
                     if (LEVELS.contains(vector.get("level").asText())) {
                         JsonNode prelude = preludes.get(vector.get("begin").asText());
-                        tests.add(DynamicTest.dynamicTest(
-                                vector.get("name").asText(), () -> new World(prelude, vector).run()));
+                        tests.add(
+                                DynamicTest.dynamicTest(
+                                        vector.get("name").asText(),
+                                        () -> new World(prelude, vector).run()));
                     }
                 }
             }
@@ -70,9 +72,18 @@ class VectorsTest {
                 String gives = input(step);
                 Core.Output output = core.take();
                 output.events().forEach(this::remember);
-                assertEquals(expected(step, "sent"), json(output.sent(), VectorsTest::words), "sent at " + step);
-                assertEquals(expected(step, "events"), json(output.events(), VectorsTest::event), "events at " + step);
-                assertEquals(expected(step, "orders"), json(output.orders(), VectorsTest::order), "orders at " + step);
+                assertEquals(
+                        expected(step, "sent"),
+                        json(output.sent(), VectorsTest::words),
+                        "sent at " + step);
+                assertEquals(
+                        expected(step, "events"),
+                        json(output.events(), VectorsTest::event),
+                        "events at " + step);
+                assertEquals(
+                        expected(step, "orders"),
+                        json(output.orders(), VectorsTest::order),
+                        "orders at " + step);
                 if (step.has("gives")) {
                     assertEquals(step.get("gives").toString(), gives, "gives at " + step);
                 }
@@ -134,7 +145,8 @@ class VectorsTest {
                 }
                 case "watch" -> core.watches.watch(id, bytes(step.get("keys")));
                 case "unwatch" -> core.watches.unwatch(id);
-                case "presence" -> core.presences.watch(id, bytes(step.get("prefix")).get(0), false);
+                case "presence" ->
+                        core.presences.watch(id, bytes(step.get("prefix")).get(0), false);
                 case "observe" -> core.presences.watch(id, bytes(step.get("prefix")).get(0), true);
                 case "end" -> core.presences.end(id);
                 case "close" -> core.close();
@@ -211,7 +223,8 @@ class VectorsTest {
 
     private static List<String> bytes(JsonNode node) {
         List<String> all = new ArrayList<>();
-        (node.isArray() ? node : JSON.createArrayNode().add(node)).forEach(each -> all.add((String) frame(each)));
+        (node.isArray() ? node : JSON.createArrayNode().add(node))
+                .forEach(each -> all.add((String) frame(each)));
         return all;
     }
 
@@ -268,10 +281,11 @@ class VectorsTest {
         byte[] bytes = text.getBytes(StandardCharsets.ISO_8859_1);
         try {
             return JSON.getNodeFactory()
-                    .textNode(StandardCharsets.UTF_8
-                            .newDecoder()
-                            .decode(java.nio.ByteBuffer.wrap(bytes))
-                            .toString());
+                    .textNode(
+                            StandardCharsets.UTF_8
+                                    .newDecoder()
+                                    .decode(java.nio.ByteBuffer.wrap(bytes))
+                                    .toString());
         } catch (CharacterCodingException noText) {
             return JSON.createObjectNode().put("hex", HexFormat.of().formatHex(bytes));
         }
@@ -310,8 +324,7 @@ class VectorsTest {
         } else if (event instanceof Event.Lost lost) {
             return object("lost", lost.id()).put("reason", lost.reason());
         } else if (event instanceof Event.Releasing releasing) {
-            return object("releasing", releasing.id())
-                    .put("code", releasing.problem().code());
+            return object("releasing", releasing.id()).put("code", releasing.problem().code());
         } else if (event instanceof Event.Released released) {
             return object("released", released.id());
         } else if (event instanceof Event.Over over) {

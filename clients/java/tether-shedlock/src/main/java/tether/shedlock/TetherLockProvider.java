@@ -19,11 +19,11 @@ import tether.locks.TetherException;
 import tether.locks.TetherLocks;
 
 /**
- * Locks of ShedLock by tether: {@code lockAtMostFor} is a lease, and the lock ends with the process, however much of it
- * is left.
+ * Locks of ShedLock by tether: {@code lockAtMostFor} is a lease, and the lock ends with the
+ * process, however much of it is left.
  *
- * <p>{@code lockAtLeastFor} needs a client with a session ({@code grace}) that is as long: the time must outlive the
- * client. Otherwise {@link #lock} throws.
+ * <p>{@code lockAtLeastFor} needs a client with a session ({@code grace}) that is as long: the time
+ * must outlive the client. Otherwise {@link #lock} throws.
  */
 public final class TetherLockProvider implements ExtensibleLockProvider {
     private static final Logger LOG = LoggerFactory.getLogger(TetherLockProvider.class);
@@ -61,9 +61,10 @@ public final class TetherLockProvider implements ExtensibleLockProvider {
      */
     @Override
     public Optional<SimpleLock> lock(LockConfiguration configuration) {
-        LockRequest request = locks.lock(prefix + configuration.getName())
-                .noWait()
-                .lease(configuration.getLockAtMostFor());
+        LockRequest request =
+                locks.lock(prefix + configuration.getName())
+                        .noWait()
+                        .lease(configuration.getLockAtMostFor());
         if (!configuration.getLockAtLeastFor().isZero()) {
             request = request.atLeast(configuration.getLockAtLeastFor());
         }
@@ -73,7 +74,8 @@ public final class TetherLockProvider implements ExtensibleLockProvider {
             Thread.currentThread().interrupt();
             return Optional.empty();
         } catch (TetherException error) {
-            throw new LockException("the lock " + configuration.getName() + " cannot be had", error);
+            throw new LockException(
+                    "the lock " + configuration.getName() + " cannot be had", error);
         }
     }
 
@@ -92,16 +94,24 @@ public final class TetherLockProvider implements ExtensibleLockProvider {
         @Override
         protected void doUnlock() {
             try {
-                Duration rest = keptUntil == null ? Duration.ZERO : Duration.between(ClockProvider.now(), keptUntil);
+                Duration rest =
+                        keptUntil == null
+                                ? Duration.ZERO
+                                : Duration.between(ClockProvider.now(), keptUntil);
                 if (rest.compareTo(Duration.ZERO) > 0) {
                     hold.extend(rest);
                 } else {
                     hold.close();
                 }
             } catch (LostException lost) {
-                LOG.warn("the lock {} was lost before its end: {}", lockConfiguration.getName(), lost.reason());
+                LOG.warn(
+                        "the lock {} was lost before its end: {}",
+                        lockConfiguration.getName(),
+                        lost.reason());
             } catch (TetherException error) {
-                throw new LockException("the lock " + lockConfiguration.getName() + " is still being released", error);
+                throw new LockException(
+                        "the lock " + lockConfiguration.getName() + " is still being released",
+                        error);
             } catch (InterruptedException interrupted) {
                 Thread.currentThread().interrupt();
             }
@@ -111,11 +121,13 @@ public final class TetherLockProvider implements ExtensibleLockProvider {
         protected Optional<SimpleLock> doExtend(LockConfiguration configuration) {
             try {
                 hold.extend(configuration.getLockAtMostFor());
-                return Optional.of(new Lock(configuration, hold, configuration.getLockAtLeastUntil()));
+                return Optional.of(
+                        new Lock(configuration, hold, configuration.getLockAtLeastUntil()));
             } catch (LostException lost) {
                 return Optional.empty();
             } catch (TetherException error) {
-                throw new LockException("the lock " + configuration.getName() + " cannot be extended", error);
+                throw new LockException(
+                        "the lock " + configuration.getName() + " cannot be extended", error);
             } catch (InterruptedException interrupted) {
                 Thread.currentThread().interrupt();
                 return Optional.empty();

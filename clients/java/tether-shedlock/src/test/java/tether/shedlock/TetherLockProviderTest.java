@@ -63,17 +63,16 @@ class TetherLockProviderTest {
     }
 
     private static void assertUnlocked(String name) {
-        SimpleLock lock = new TetherLockProvider(others)
-                .lock(configuration(name, LONG, Duration.ZERO))
-                .orElseThrow();
+        SimpleLock lock =
+                new TetherLockProvider(others)
+                        .lock(configuration(name, LONG, Duration.ZERO))
+                        .orElseThrow();
         lock.unlock();
         assertEquals(List.of(0, 0), server.crowd("shedlock:" + name));
     }
 
     private static SimpleLock lock(String name, Duration most, Duration least) {
-        return new TetherLockProvider(locks)
-                .lock(configuration(name, most, least))
-                .orElseThrow();
+        return new TetherLockProvider(locks).lock(configuration(name, most, least)).orElseThrow();
     }
 
     @Test
@@ -96,8 +95,9 @@ class TetherLockProviderTest {
     @Test
     void itEndsAtMostThen(TestInfo test) {
         SimpleLock lock = lock(test.getDisplayName(), SHORT, Duration.ZERO);
-        TestServer.eventually("it is over", () -> server.crowd("shedlock:" + test.getDisplayName())
-                .equals(List.of(0, 0)));
+        TestServer.eventually(
+                "it is over",
+                () -> server.crowd("shedlock:" + test.getDisplayName()).equals(List.of(0, 0)));
         assertUnlocked(test.getDisplayName());
         lock.unlock(); // Too late, which is a warning.
     }
@@ -108,15 +108,17 @@ class TetherLockProviderTest {
         assertLocked(test.getDisplayName());
         String other = "2" + test.getDisplayName();
         lock(other, LONG, Duration.ofMillis(500)).unlock();
-        TestServer.eventually("it is over", () -> server.crowd("shedlock:" + other).equals(List.of(0, 0)));
+        TestServer.eventually(
+                "it is over", () -> server.crowd("shedlock:" + other).equals(List.of(0, 0)));
         assertUnlocked(other);
     }
 
     @Test
     void anotherLockOfTheNameIsNotReleased(TestInfo test) {
         SimpleLock late = lock(test.getDisplayName(), SHORT, Duration.ZERO);
-        TestServer.eventually("it is over", () -> server.crowd("shedlock:" + test.getDisplayName())
-                .equals(List.of(0, 0)));
+        TestServer.eventually(
+                "it is over",
+                () -> server.crowd("shedlock:" + test.getDisplayName()).equals(List.of(0, 0)));
         SimpleLock next = lock(test.getDisplayName(), LONG, Duration.ZERO);
         late.unlock();
         assertLocked(test.getDisplayName());
@@ -128,7 +130,8 @@ class TetherLockProviderTest {
         SimpleLock lock = lock(test.getDisplayName(), LONG, Duration.ZERO);
         SimpleLock extended = lock.extend(LONG, Duration.ZERO).orElseThrow();
         assertLocked(test.getDisplayName());
-        assertThrows(IllegalStateException.class, lock::unlock, "of the former lock nothing is left");
+        assertThrows(
+                IllegalStateException.class, lock::unlock, "of the former lock nothing is left");
         extended.unlock();
         assertUnlocked(test.getDisplayName());
     }
@@ -143,8 +146,9 @@ class TetherLockProviderTest {
     @Test
     void whatIsOverIsNotExtended(TestInfo test) {
         SimpleLock lock = lock(test.getDisplayName(), SHORT, Duration.ZERO);
-        TestServer.eventually("it is over", () -> server.crowd("shedlock:" + test.getDisplayName())
-                .equals(List.of(0, 0)));
+        TestServer.eventually(
+                "it is over",
+                () -> server.crowd("shedlock:" + test.getDisplayName()).equals(List.of(0, 0)));
         assertEquals(Optional.empty(), lock.extend(LONG, Duration.ZERO));
         assertUnlocked(test.getDisplayName());
     }
@@ -166,18 +170,21 @@ class TetherLockProviderTest {
         AtomicInteger together = new AtomicInteger();
         for (int thread = 0; thread < 8; thread++) {
             DefaultLockingTaskExecutor executor =
-                    new DefaultLockingTaskExecutor(new TetherLockProvider(thread % 2 == 0 ? locks : others));
-            threads.submit(() -> {
-                while (worked.get() < 100) {
-                    executor.executeWithLock(
-                            (Runnable) () -> {
-                                together.addAndGet(inside.incrementAndGet() - 1);
-                                worked.incrementAndGet();
-                                inside.decrementAndGet();
-                            },
-                            configuration(test.getDisplayName(), LONG, Duration.ZERO));
-                }
-            });
+                    new DefaultLockingTaskExecutor(
+                            new TetherLockProvider(thread % 2 == 0 ? locks : others));
+            threads.submit(
+                    () -> {
+                        while (worked.get() < 100) {
+                            executor.executeWithLock(
+                                    (Runnable)
+                                            () -> {
+                                                together.addAndGet(inside.incrementAndGet() - 1);
+                                                worked.incrementAndGet();
+                                                inside.decrementAndGet();
+                                            },
+                                    configuration(test.getDisplayName(), LONG, Duration.ZERO));
+                        }
+                    });
         }
         threads.shutdown();
         assertTrue(threads.awaitTermination(4, TimeUnit.MINUTES));

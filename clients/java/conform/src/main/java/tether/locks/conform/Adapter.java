@@ -8,15 +8,22 @@ import java.io.File;
 import java.io.FileDescriptor;
 import java.io.FileOutputStream;
 import java.io.IOException;
+import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.io.OutputStream;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.GeneralSecurityException;
+import java.security.KeyStore;
+import java.security.cert.CertificateFactory;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
@@ -27,6 +34,8 @@ import java.util.concurrent.Future;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import java.util.stream.StreamSupport;
+import javax.net.ssl.SSLContext;
+import javax.net.ssl.TrustManagerFactory;
 import tether.locks.Candidate;
 import tether.locks.Hold;
 import tether.locks.LockRequest;
@@ -36,7 +45,10 @@ import tether.locks.TetherException;
 import tether.locks.TetherLocks;
 import tether.locks.TetherLocksBuilder;
 
-/** The adapter of tether-java for the suite clients/protocol/conform: a call a line in, an event a line out. */
+/**
+ * The adapter of tether-java for the suite clients/protocol/conform: a call a line in, an event a
+ * line out.
+ */
 public final class Adapter {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final OutputStream OUT = new FileOutputStream(FileDescriptor.out);
@@ -47,11 +59,14 @@ public final class Adapter {
     private final Map<String, Subscription> subscriptions = new ConcurrentHashMap<>();
     private final Map<String, Candidate> candidates = new ConcurrentHashMap<>();
     private final Map<String, Boolean> lost = new ConcurrentHashMap<>();
-    private final ExecutorService threads = Executors.newCachedThreadPool(run -> {
-        Thread thread = new Thread(run);
-        thread.setDaemon(true);
-        return thread;
-    });
+    private final Set<String> givenUp = ConcurrentHashMap.newKeySet();
+    private final ExecutorService threads =
+            Executors.newCachedThreadPool(
+                    run -> {
+                        Thread thread = new Thread(run);
+                        thread.setDaemon(true);
+                        return thread;
+                    });
     private TetherLocks locks;
     private Data data;
 
@@ -65,12 +80,22 @@ public final class Adapter {
      */
     public static void main(String[] arguments) throws IOException {
         ObjectNode hello = object("hello", "tether-java 0.2.0");
-        Stream.of("L1", "L2", "L3").forEach(hello.putArray("levels")::add);
-        Stream.of("extend", "guard", "check_server", "execute", "watch", "unwatch", "presence", "observe", "end")
+        Stream.of("L1", "L2", "L3", "CLUSTER").forEach(hello.putArray("levels")::add);
+        Stream.of(
+                        "extend",
+                        "guard",
+                        "check_server",
+                        "execute",
+                        "watch",
+                        "unwatch",
+                        "presence",
+                        "observe",
+                        "end")
                 .forEach(hello.putArray("calls")::add);
         say(hello);
         Adapter adapter = new Adapter();
-        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        BufferedReader lines =
+                new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             adapter.line(JSON.readTree(line));
         }
@@ -121,33 +146,81 @@ public final class Adapter {
             case "release" -> release(id);
             case "give_up" -> giveUp(id);
             case "check" -> check(id, call, answer);
-            case "extend" -> after(
-                    holds.get(id).extendAsync(ms(call, "lease")).toCompletableFuture(),
-                    object("extended", id),
-                    object("not_extended", id));
+            case "extend" ->
+                    after(
+                            holds.get(id).extendAsync(ms(call, "lease")).toCompletableFuture(),
+                            object("extended", id),
+                            object("not_extended", id));
             case "guard" -> threads.submit(() -> guard(id, call.get("command")));
             case "check_server" -> threads.submit(() -> checkServer(id));
             case "execute" -> execute(answer);
-            case "watch" -> subscribe(id, locks.watch(texts(call.get("keys")), event -> say(object("watch", id)
-                    .put("key", event.key())
-                    .put("is", event.kind().name().toLowerCase(Locale.ROOT)))));
-            case "presence" -> subscribe(id, locks.presence(call.get("prefix").asText(), event -> {
-                ObjectNode said = object("presence", id).put("key", event.key());
-                switch (event.kind()) {
-                    case ADDED -> said.put("is", "add");
-                    case CHANGED -> said.put("is", "set");
-                    default -> said.put("is", "del").put("reason", event.reason());
-                }
-                say(event.reason() != null ? said : said.put("token", event.token()).put("value", event.value()));
-            }));
-            case "observe" -> subscribe(id, locks.observe(call.get("prefix").asText(), leader -> say(leader.map(
-                            one -> object("leader", id).put("token", one.token()).put("value", one.value()))
-                    .orElseGet(() -> object("leader", id).putNull("token")))));
+            case "watch" ->
+                    subscribe(
+                            id,
+                            locks.watch(
+                                    texts(call.get("keys")),
+                                    event ->
+                                            say(
+                                                    object("watch", id)
+                                                            .put("key", event.key())
+                                                            .put(
+                                                                    "is",
+                                                                    event.kind()
+                                                                            .name()
+                                                                            .toLowerCase(
+                                                                                    Locale
+                                                                                            .ROOT)))));
+            case "presence" ->
+                    subscribe(
+                            id,
+                            locks.presence(
+                                    call.get("prefix").asText(),
+                                    event -> {
+                                        ObjectNode said =
+                                                object("presence", id).put("key", event.key());
+                                        switch (event.kind()) {
+                                            case ADDED -> said.put("is", "add");
+                                            case CHANGED -> said.put("is", "set");
+                                            default ->
+                                                    said.put("is", "del")
+                                                            .put("reason", event.reason());
+                                        }
+                                        say(
+                                                event.reason() != null
+                                                        ? said
+                                                        : said.put("token", event.token())
+                                                                .put("value", event.value()));
+                                    }));
+            case "observe" ->
+                    subscribe(
+                            id,
+                            locks.observe(
+                                    call.get("prefix").asText(),
+                                    leader ->
+                                            say(
+                                                    leader.map(
+                                                                    one ->
+                                                                            object("leader", id)
+                                                                                    .put(
+                                                                                            "token",
+                                                                                            one
+                                                                                                    .token())
+                                                                                    .put(
+                                                                                            "value",
+                                                                                            one
+                                                                                                    .value()))
+                                                            .orElseGet(
+                                                                    () ->
+                                                                            object("leader", id)
+                                                                                    .putNull(
+                                                                                            "token")))));
             case "unwatch", "end" -> subscriptions.remove(id).close();
-            case "close" -> threads.submit(() -> {
-                locks.close();
-                say(JSON.createObjectNode().put("closed", true));
-            });
+            case "close" ->
+                    threads.submit(
+                            () -> {
+                                locks.close();
+                                say(JSON.createObjectNode().put("closed", true));
+                            });
             default -> answer.put("unknown", true);
         }
     }
@@ -160,8 +233,9 @@ public final class Adapter {
         return Duration.ofNanos((long) (call.get(name).asDouble() * 1e6));
     }
 
-    private void open(JsonNode call) {
-        TetherLocksBuilder builder = TetherLocks.builder(call.get("url").asText());
+    private void open(JsonNode call) throws IOException, GeneralSecurityException {
+        TetherLocksBuilder builder =
+                TetherLocks.builder(call.path("url").asText("redis://localhost"));
         if (call.has("password")) {
             builder.credentials(call.path("user").asText(null), call.get("password").asText());
         }
@@ -169,7 +243,15 @@ public final class Adapter {
             builder.others(texts(call.get("others")).toArray(String[]::new));
         }
         if (call.has("sentinels")) {
-            builder.sentinels(call.get("master").asText(), texts(call.get("sentinels")).toArray(String[]::new));
+            builder.sentinels(
+                    call.get("master").asText(),
+                    texts(call.get("sentinels")).toArray(String[]::new));
+        }
+        if (call.has("ca")) {
+            builder.tls(trusting(Path.of(call.get("ca").asText())));
+        }
+        if (call.path("cluster").asBoolean()) {
+            builder.cluster();
         }
         if (call.has("grace")) {
             builder.grace(ms(call, "grace"));
@@ -182,6 +264,22 @@ public final class Adapter {
         }
         data = new Data(call);
         locks = builder.build();
+    }
+
+    private static SSLContext trusting(Path authority)
+            throws IOException, GeneralSecurityException {
+        KeyStore trusted = KeyStore.getInstance(KeyStore.getDefaultType());
+        trusted.load(null);
+        try (InputStream in = Files.newInputStream(authority)) {
+            trusted.setCertificateEntry(
+                    "authority", CertificateFactory.getInstance("X.509").generateCertificate(in));
+        }
+        TrustManagerFactory factory =
+                TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
+        factory.init(trusted);
+        SSLContext context = SSLContext.getInstance("TLS");
+        context.init(null, factory.getTrustManagers(), null);
+        return context;
     }
 
     // ---- requests ----
@@ -218,7 +316,8 @@ public final class Adapter {
         } else if (call.has("from")) {
             LockRequest request = request(call);
             ExecutorService source =
-                    sources.computeIfAbsent(call.get("from").asText(), name -> Executors.newSingleThreadExecutor());
+                    sources.computeIfAbsent(
+                            call.get("from").asText(), name -> Executors.newSingleThreadExecutor());
             requests.put(id, source.submit(() -> block(id, request)));
         } else {
             CompletableFuture<Hold> granted = request(call).acquireAsync();
@@ -244,6 +343,10 @@ public final class Adapter {
             say(with(object("refused", id), error));
         } else {
             holds.put(id, hold);
+            if (givenUp.contains(id)) { // It was cancelled between the grant and this call.
+                hold.releaseAsync();
+                return;
+            }
             say(object("granted", id).put("token", hold.token()));
             hold.onLost(reason -> sayLost(id, reason));
         }
@@ -265,7 +368,10 @@ public final class Adapter {
     private void giveUp(String id) {
         if (candidates.containsKey(id)) {
             candidates.get(id).close();
-        } else if (holds.containsKey(id)) {
+            return;
+        }
+        givenUp.add(id);
+        if (holds.containsKey(id)) {
             release(id);
         } else {
             requests.get(id).cancel(true);
@@ -274,26 +380,32 @@ public final class Adapter {
 
     private void release(String id) {
         CompletableFuture<Void> released = holds.get(id).releaseAsync().toCompletableFuture();
-        released.whenComplete((nothing, error) -> {
-            Throwable cause = error instanceof CompletionException ? error.getCause() : error;
-            if (cause instanceof LostException loss) {
-                sayLost(id, loss.reason());
-            } else if (cause != null) {
-                say(with(object("not_released", id), cause));
-            } else {
-                say(object("released", id));
-            }
-        });
+        released.whenComplete(
+                (nothing, error) -> {
+                    Throwable cause =
+                            error instanceof CompletionException ? error.getCause() : error;
+                    if (cause instanceof LostException loss) {
+                        sayLost(id, loss.reason());
+                    } else if (cause != null) {
+                        say(with(object("not_released", id), cause));
+                    } else {
+                        say(object("released", id));
+                    }
+                });
     }
 
-    /** As a collection of garbage does, which stops all threads: a helper stops this process for so long. */
+    /**
+     * As a collection of garbage does, which stops all threads: a helper stops this process for so
+     * long.
+     */
     private static void stall(long ms) throws IOException, InterruptedException {
         String pid = Long.toString(ProcessHandle.current().pid());
         String script = "kill -STOP $0; sleep $1; kill -CONT $0";
         new ProcessBuilder("sh", "-c", script, pid, Double.toString(ms / 1000.0)).start().waitFor();
     }
 
-    private void check(String id, JsonNode call, ObjectNode answer) throws IOException, InterruptedException {
+    private void check(String id, JsonNode call, ObjectNode answer)
+            throws IOException, InterruptedException {
         if (call.has("stall")) {
             stall(call.get("stall").asLong());
         }
@@ -344,23 +456,28 @@ public final class Adapter {
     private static void execute(ObjectNode answer) throws IOException {
         List<String> command = new ArrayList<>(List.of("sh", "-c"));
         command.add("for each in /proc/self/fd/*; do readlink $each; done");
-        Process child = new ProcessBuilder(command)
-                .redirectInput(ProcessBuilder.Redirect.from(new File("/dev/null")))
-                .start();
+        Process child =
+                new ProcessBuilder(command)
+                        .redirectInput(ProcessBuilder.Redirect.from(new File("/dev/null")))
+                        .start();
         String listing = new String(child.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
         answer.set(
                 "sockets",
-                JSON.valueToTree(listing.lines()
-                        .filter(link -> link.startsWith("socket"))
-                        .collect(Collectors.toList())));
+                JSON.valueToTree(
+                        listing.lines()
+                                .filter(link -> link.startsWith("socket"))
+                                .collect(Collectors.toList())));
     }
 
     private void subscribe(String id, Subscription subscription) {
         subscriptions.put(id, subscription);
-        subscription.ended().whenComplete((nothing, error) -> {
-            if (error != null) {
-                say(with(object("ended", id), error));
-            }
-        });
+        subscription
+                .ended()
+                .whenComplete(
+                        (nothing, error) -> {
+                            if (error != null) {
+                                say(with(object("ended", id), error));
+                            }
+                        });
     }
 }

@@ -12,14 +12,17 @@ import java.nio.charset.StandardCharsets;
 import java.util.List;
 import tether.locks.DataConnection;
 
-/** A connection for data, of the plainest kind: it knows the replies that the suite's guarded writes have. */
+/**
+ * A connection for data, of the plainest kind: it knows the replies that the suite's guarded writes
+ * have.
+ */
 final class Data implements DataConnection {
     private final URI url;
     private Socket socket;
     private InputStream in;
 
     Data(JsonNode call) {
-        url = URI.create(call.get("url").asText());
+        url = URI.create(call.path("url").asText("redis://localhost"));
     }
 
     @Override
