@@ -228,7 +228,7 @@ public final class LockRequest {
 
     /**
      * Asks, and does not block. Cancel the future to give up: that leaves neither a place in the
-     * queue nor a hold.
+     * queue nor a hold. If {@code cancel} gives false, the lock was granted before: close the hold.
      *
      * @return completes with the hold, or with an exception as {@link #acquire} throws it; on the
      *     client's executor
