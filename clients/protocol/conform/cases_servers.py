@@ -7,7 +7,7 @@ import asyncio
 import signal
 
 from servers import AGREEMENT, Sentinel, certificate, cluster, sentinel
-from stage import PATIENCE, Error, eventually, expect, now
+from stage import PATIENCE, Error, Failed, eventually, expect, now
 
 # ---- TLS ----
 
@@ -82,7 +82,10 @@ async def failover_by_sentinels(stage):
         await each.take_for_dead_after(500)
 
     async def is_there():
-        holder = await held_at(replica)
+        try:
+            holder = await held_at(replica)
+        except (Failed, OSError):  # Sentinels close all connections of a server that they promote.
+            return False
         return holder and holder[b"session"] == b"attached" and holder[b"token"] == token
 
     await eventually(is_there, "the session goes on at the new master", AGREEMENT)

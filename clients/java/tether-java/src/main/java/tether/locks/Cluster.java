@@ -110,7 +110,10 @@ final class Cluster {
         return new Redirection(node, isAsk);
     }
 
-    /** Where a node is: at the same server as long as that is a master, after a failover where its slot is. */
+    /**
+     * Where a node is: at the same server as long as that is a master, after a failover where its
+     * slot is.
+     */
     private final class Place implements Node.Addresses {
         /** One that it has; or none yet. */
         volatile int slot;
@@ -147,7 +150,9 @@ final class Cluster {
             return last == null ? List.copyOf(asked) : List.of(last);
         }
 
-        /** The masters by the last slot of each of their ranges; none if that server does not say. */
+        /**
+         * The masters by the last slot of each of their ranges; none if that server does not say.
+         */
         private Map<Integer, Address> masters(Address asked, double within) {
             Map<Integer, Address> masters = new HashMap<>();
             try (Greeter.Greeted greeted = greeter.greetAny(asked, within)) {

@@ -4,6 +4,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.locks.Lock;
 
 /**
  * What to ask for, and how. It is made by {@link TetherLocks}; each method returns a new request,
@@ -252,6 +253,20 @@ public final class LockRequest {
                     }
                 });
         return outside;
+    }
+
+    /**
+     * This request as a {@link Lock}, as {@link TetherLocks#asLock} says; with a lease, for
+     * example. {@code tryLock()} and {@code tryLock(time)} have their own times to wait.
+     *
+     * @return a lock; those of one name and one client count together
+     */
+    public Lock asLock() {
+        String name = String.join(" ", ask.keys.stream().map(Resp::textOf).toList());
+        String readers = name + " (read)";
+        return ask.isShared
+                ? new ThreadLock(this, readers, name, locks.threadHolds())
+                : new ThreadLock(this, name, readers, locks.threadHolds());
     }
 
     @Override

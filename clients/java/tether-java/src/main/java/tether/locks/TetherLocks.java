@@ -126,6 +126,10 @@ public final class TetherLocks implements AutoCloseable {
         return ticket;
     }
 
+    ThreadHolds threadHolds() {
+        return threadHolds;
+    }
+
     Executor executor() {
         return context.executor;
     }
@@ -145,11 +149,7 @@ public final class TetherLocks implements AutoCloseable {
      * @return a lock; those of one name and one client count together
      */
     public Lock asLock(String name) {
-        return new ThreadLock(lock(name), name, ofReaders(name), threadHolds);
-    }
-
-    private static String ofReaders(String name) {
-        return name + " (read)";
+        return lock(name).asLock();
     }
 
     /**
@@ -161,8 +161,8 @@ public final class TetherLocks implements AutoCloseable {
      * @return a pair of locks
      */
     public ReadWriteLock asReadWriteLock(String name) {
-        Lock write = asLock(name);
-        Lock read = new ThreadLock(lock(name).shared(), ofReaders(name), name, threadHolds);
+        Lock write = lock(name).asLock();
+        Lock read = lock(name).shared().asLock();
         return new ReadWriteLock() {
             @Override
             public Lock readLock() {

@@ -18,11 +18,12 @@ import java.util.stream.Stream;
 public final class TestServer implements AutoCloseable {
     private static final long PATIENCE_MS = 60_000;
 
-    final int port;
+    public final int port;
 
     /** Of a cluster's node. */
     final int busPort;
 
+    private String password;
     private final Path folder;
     private final Process process;
 
@@ -63,6 +64,8 @@ public final class TestServer implements AutoCloseable {
                         .redirectOutput(folder.resolve("log").toFile())
                         .start();
         TestServer server = new TestServer(port, busPort, folder, process);
+        int password = words.indexOf("--requirepass") + 1;
+        server.password = password == 0 ? null : words.get(password);
         eventually("the server starts: " + folder.resolve("log"), server::answers);
         return server;
     }
@@ -105,6 +108,12 @@ public final class TestServer implements AutoCloseable {
             throw new IllegalStateException(name + " is not set: see scripts/java.sh");
         }
         return value;
+    }
+
+    private String[] hello() {
+        return password == null
+                ? new String[] {"HELLO", "3"}
+                : new String[] {"HELLO", "3", "AUTH", "default", password};
     }
 
     private boolean answers() {
@@ -189,7 +198,7 @@ public final class TestServer implements AutoCloseable {
                 throw new IllegalStateException(error);
             }
             resp = new Resp(wire::read);
-            ask("HELLO", "3");
+            ask(server.hello());
         }
 
         void send(String... words) {

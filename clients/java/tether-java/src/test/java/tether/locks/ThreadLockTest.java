@@ -116,7 +116,7 @@ class ThreadLockTest {
         waiter[0].interrupt();
         lock.unlock();
         assertTrue(wasInterrupted.get(), "the interrupt of lock() is kept");
-        assertEquals(List.of(0, 0), server.crowd(key));
+        server.awaitCrowd(key, 0, 0);
     }
 
     @Test

@@ -1,0 +1,42 @@
+package tether.spring;
+
+import java.lang.annotation.Documented;
+import java.lang.annotation.ElementType;
+import java.lang.annotation.Retention;
+import java.lang.annotation.RetentionPolicy;
+import java.lang.annotation.Target;
+
+/**
+ * The method runs under a lock. It is called through Spring's proxy, so not by other methods of its
+ * own object.
+ *
+ * <p>It throws {@link tether.locks.TakenException} if another has the lock still when the time to
+ * wait is over, and {@link tether.locks.LostException} at its end if the lock was lost meanwhile:
+ * it was not protected to its end.
+ */
+@Documented
+@Target(ElementType.METHOD)
+@Retention(RetentionPolicy.RUNTIME)
+public @interface TetherLock {
+    /**
+     * The lock's key. Between {@code #{} and {@code }} stands an expression, in which the method's
+     * parameters have their names: {@code "order:#{#id}"}.
+     *
+     * @return a text with expressions
+     */
+    String name();
+
+    /**
+     * The time to wait, such as {@code 5s} or {@code 0}; empty: as long as it takes.
+     *
+     * @return a duration as Spring Boot reads it
+     */
+    String waitAtMost() default "";
+
+    /**
+     * A time after which the lock ends by itself, such as {@code 1m}; empty: none.
+     *
+     * @return a duration as Spring Boot reads it
+     */
+    String lease() default "";
+}
