@@ -2,6 +2,7 @@ package tether.locks;
 
 import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.Deque;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -26,6 +27,15 @@ final class Requests {
     private final Set<Request> timed = new LinkedHashSet<>();
 
     private final Map<Place, Deque<Request>> places = new HashMap<>();
+
+    /**
+     * Over for their owners, and not for the server: their release was refused, or they are kept.
+     */
+    private final Set<Request> lingering = new LinkedHashSet<>();
+
+    /** Nothing is sent on a connection that is given up. */
+    private boolean isLosing;
+
     private long labels;
     private int holds;
     private long greatest;
@@ -143,7 +153,8 @@ final class Requests {
                 return null;
             }
         }
-        if (!request.waits() && others.stream().anyMatch(other -> other.refusal != null)) {
+        boolean isRefused = others.stream().anyMatch(other -> other.refusal != null);
+        if (!request.waits() && (isRefused || lingers(request))) {
             core.tell(new Event.Refused(id, Problem.TAKEN)); // P-OWNER-4
             return null;
         }
@@ -219,13 +230,27 @@ final class Requests {
         return request == null || request.isSilent ? null : request;
     }
 
+    /**
+     * Whether the server would take this request for a deadlock, since its task has one of the keys
+     * still (P-OWNER-4).
+     */
+    private boolean lingers(Request request) {
+        return request.task != null
+                && lingering.stream()
+                        .anyMatch(
+                                former ->
+                                        request.task.equals(former.task)
+                                                && !Collections.disjoint(
+                                                        former.keys, request.keys));
+    }
+
     void sendAll() {
         list().forEach(this::sendIfFirst);
     }
 
     private void sendIfFirst(Request request) {
         boolean isReady = core.link.isUp() && !core.inventory.isOfResume() && !core.isClosed;
-        if (!isReady || request.phase != Phase.QUEUED) {
+        if (!isReady || isLosing || request.phase != Phase.QUEUED || lingers(request)) {
             return;
         }
         for (Place place : request.places()) {
@@ -289,6 +314,10 @@ final class Requests {
             enter(request, Phase.QUEUED);
             request.refusal = Problem.refused(error);
             core.link.tryAgain(() -> sendIfFirst(request));
+            return;
+        }
+        if (error.code().equals("DEADLOCK") && request.waits() && lingers(request)) {
+            enter(request, Phase.QUEUED); // It overtook a release that was refused.
             return;
         }
         Failure failure =
@@ -443,6 +472,7 @@ final class Requests {
     private void releaseRefused(Request request, String key, ServerError error) {
         request.unsettled.put(key, false);
         request.refusal = Problem.refused(error);
+        lingering.add(request);
         tellReleasing(request, error);
         for (Place place : request.places()) {
             for (Request other : List.copyOf(places.getOrDefault(place, new ArrayDeque<>()))) {
@@ -581,6 +611,7 @@ final class Requests {
     /** P-LEAST-2: the hold is extended to the rest of its time, and kept unseen. */
     private void keep(Request request) {
         enter(request, Phase.EXTENDING);
+        lingering.add(request);
         double rest = core.until(request.granted, request.ask.atLeast);
         if (rest <= 0) {
             enter(request, Phase.RELEASING);
@@ -810,6 +841,9 @@ final class Requests {
         timed.remove(request);
         request.ids.forEach(id -> byId.remove(id, request));
         request.keys.forEach(key -> leavePlace(request, key));
+        if (lingering.remove(request)) {
+            sendAll();
+        }
     }
 
     private void leavePlace(Request request, String key) {
@@ -843,6 +877,7 @@ final class Requests {
      * another master.
      */
     void loseAll(String reason, boolean isElsewhere) {
+        isLosing = true;
         for (Request request : list()) {
             if (request.phase == Phase.HELD) {
                 tellLost(request, reason);
@@ -857,6 +892,7 @@ final class Requests {
                 request.early = null;
             }
         }
+        isLosing = false;
     }
 
     /** The connection of a session ended: what was on the wire is open again. */
