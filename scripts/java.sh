@@ -4,6 +4,7 @@
 #   scripts/java.sh [MAVEN..]       mvn verify: its tests, among them the vectors of clients/protocol, on the JDK that Maven uses,
 #                                   and again on the newest JDK of the machine
 #                                   (TETHER_SERVER, TETHER_MODULE; TETHER_STEPS interrupted acquires)
+#   scripts/java.sh --vectors       of them only the vectors, which need no server
 #   scripts/java.sh --lint          formatting (spotless), javac -Xlint:all and javadoc without warnings
 #   scripts/java.sh --conform [..]  clients/protocol/conform with its adapter
 #
@@ -65,11 +66,15 @@ esac
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
 status=0
-maven verify verify "$@" 2>&1 | tee "$output" || status=$?
-newest=$(newest_java)
-if [ $status = 0 ] && [ -n "$newest" ]; then
-    printf '\n==== again with %s ====\n\n' "$newest"
-    maven newest verify -Djvm="$newest" "$@" 2>&1 | tee -a "$output" || status=$?
+if [ "${1:-}" = --vectors ]; then
+    maven vectors -pl tether-java -Dtest=VectorsTest test 2>&1 | tee "$output" || status=$?
+else
+    maven verify verify "$@" 2>&1 | tee "$output" || status=$?
+    newest=$(newest_java)
+    if [ $status = 0 ] && [ -n "$newest" ]; then
+        printf '\n==== again with %s ====\n\n' "$newest"
+        maven newest verify -Djvm="$newest" "$@" 2>&1 | tee -a "$output" || status=$?
+    fi
 fi
 
 [ $status = 0 ] && word=ok || word=FAILED
