@@ -168,6 +168,13 @@ class Cluster:
 
         await eventually(is_replica, "the replica's master")
         self.nodes.append(node)
+        own = await node.ask("CLUSTER", "MYID")
+
+        async def is_known():
+            """To all that elect: they give no vote to a node that they do not know."""
+            return all([own in await each.ask("CLUSTER", "NODES") for each in self.nodes])
+
+        await eventually(is_known, "all nodes know the replica", AGREEMENT)
         key = await self.key_of(master)
         await eventually(lambda: self.is_in_step(master, key), "the replica is in step", AGREEMENT)
         await self.agree()
