@@ -129,24 +129,25 @@ def test_djangos_cache_has_locks(server: Server) -> None:
 def test_a_request_is_served_while_its_lock_is_held(server: Server) -> None:
     locks = aio.Locks(server.url)
     app: Any = FastAPI()
-    inside, go_on = asyncio.Event(), asyncio.Event()
+    events: list[asyncio.Event] = []  # Of the loop: that somebody is inside, and may go on.
     order_lock = Depends(locked(locks, "order:{number}"))
 
     @app.post("/orders/{number}")
     async def order(number: int, held: Any = order_lock) -> str:
         assert isinstance(held, aio.Held)
-        inside.set()
-        await asyncio.wait_for(go_on.wait(), DEADLINE_S)
+        events[0].set()
+        await asyncio.wait_for(events[1].wait(), DEADLINE_S)
         return str(held.lost)
 
     async def story() -> None:
+        events.extend((asyncio.Event(), asyncio.Event()))
         transport = httpx.ASGITransport(app=app)
         async with locks, httpx.AsyncClient(transport=transport, base_url="http://app") as client:
             first = asyncio.ensure_future(client.post("/orders/7"))
-            await inside.wait()
+            await events[0].wait()
             assert server.held("order:7")
             assert (await client.post("/orders/7")).status_code == 423
-            go_on.set()
+            events[1].set()
             assert (await first).json() == "None"
             assert (await client.post("/orders/7")).status_code == 200
 

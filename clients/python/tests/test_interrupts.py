@@ -52,7 +52,9 @@ class Interrupt:
             return None
         # In the code of others each line is enough.
         frame.f_trace_opcodes = frame.f_code.co_filename == HERE
-        if event in ("call", "line", "opcode") and not is_return_to_caller(frame):
+        # An instruction begins each line; and CPython 3.9 loses what is raised before both.
+        what = "opcode" if frame.f_trace_opcodes else "line"
+        if event in ("call", what) and not is_return_to_caller(frame):
             self.count += 1
             if self.count == self.at:
                 self.where = f"{event} at {frame.f_code.co_filename}:{frame.f_lineno}"
