@@ -1,8 +1,13 @@
-//! ZooKeeper's recipes with ephemeral sequential nodes, on SETTP ... SEQ: each member makes one, and watches the one before its own.
+//! ZooKeeper's recipes, with the ends that Curator's own tests give their clients. Those with ephemeral sequential nodes, on
+//! SETTP ... SEQ, are here: each member makes one, and watches the one before its own. The others know all members by WATCHTP.
+
+mod double_barrier;
+mod membership;
 
 use crate::harness::*;
 use crate::line::field;
 use crate::random::{self, Random};
+use std::collections::BTreeMap;
 
 const BEGINNING: &str = "{q}:";
 
@@ -65,19 +70,75 @@ impl Member {
     }
 }
 
-/// Ends a connection in one of the ways in which clients end.
-fn end(server: &Server, dice: &mut Random, mut member: Member) {
-    match dice.below(4) {
-        0 => drop(member),
-        1 => member.client.reset(),
+/// Ends a temporary key in one of the ways in which clients end, and waits until it is gone. The reason that watchers are told.
+fn end(server: &Server, dice: &mut Random, mut client: Client, name: &str) -> &'static str {
+    let reason = match dice.below(4) {
+        0 => {
+            drop(client);
+            "died"
+        }
+        1 => {
+            client.reset();
+            "died"
+        }
         2 => {
-            let kill = format!("CLIENT KILL ID {}", member.client.id());
-            server.resp2().run(&kill);
-            member.client.expect_closed();
+            server
+                .resp2()
+                .run(&format!("CLIENT KILL ID {}", client.id()));
+            client.expect_closed();
+            "died"
         }
         _ => {
-            // It goes in order, and stays connected.
-            assert_eq!(member.client.run(["DELTP", &member.name]), int(1));
+            // It goes in order.
+            assert_eq!(client.run(["DELTP", name]), int(1));
+            "released"
+        }
+    };
+    eventually_gone(&mut server.resp2(), name);
+    reason
+}
+
+/// All temporary keys with a prefix, with tokens and values: a page of WATCHTP, and each push on top of it.
+struct View {
+    prefix: String,
+    members: BTreeMap<String, (i64, String)>,
+}
+
+impl View {
+    fn take(client: &mut Client, prefix: &str) -> View {
+        let page = client.run(["WATCHTP", prefix]).items();
+        assert_eq!(page[0], bulk(""), "a second page");
+        let entries = page[1].items();
+        let member = |entry: &Frame| {
+            let parts = entry.items();
+            (parts[0].text(), (parts[1].number(), parts[2].text()))
+        };
+        View {
+            prefix: prefix.to_owned(),
+            members: entries.iter().map(member).collect(),
+        }
+    }
+
+    /// A push is put on top, if it fits.
+    fn see(&mut self, push: &str) {
+        let words: Vec<&str> = push.splitn(5, ' ').collect();
+        let token = || words[3].parse::<i64>().unwrap();
+        let before = self.members.get(words[1]).map(|(token, _)| *token);
+        let fits = match words[2] {
+            "ADD" => before.is_none(),
+            "SET" => before.is_some_and(|before| before <= token()),
+            "DEL" => before == Some(token()),
+            "FLUSHED" => words[1] == self.prefix,
+            _ => false,
+        };
+        assert!(fits, "{push} on top of {:?}", self.members);
+        match words[2] {
+            "DEL" => drop(self.members.remove(words[1])),
+            "FLUSHED" => self.members.clear(),
+            _ => {
+                let member = (token(), words[4].to_owned());
+                self.members.insert(words[1].to_owned(), member);
+            }
         }
     }
 }
@@ -101,9 +162,7 @@ fn an_ephemeral_sequential_lock_goes_to_the_next_whoever_is_killed() {
         assert_eq!(looker.run(["LOCK.CHECK", &members[0].name, &token]), int(1));
         let at = dice.below(members.len());
         let gone = members.remove(at);
-        let name = gone.name.clone();
-        end(&server, &mut dice, gone);
-        eventually_gone(&mut looker, &name);
+        end(&server, &mut dice, gone.client, &gone.name);
         if let Some(next) = members.get_mut(at) {
             next.wait();
         }
