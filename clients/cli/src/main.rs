@@ -67,6 +67,7 @@ fn main() -> ExitCode {
         Action::Sessions(wish) => looked(inspect::sessions(&url, &wish)),
         Action::Top(wish) => looked(inspect::top(&url, &wish)),
         Action::Watch(wish) => looked(inspect::watch(&url, &wish)),
+        Action::Presence(wish) => looked(inspect::presence(&url, &wish)),
         Action::Kick(wish) => looked(inspect::kick(&url, &wish)),
         Action::Doctor(wish) => looked(inspect::doctor(&url, &wish)),
         Action::Qualify(wish) => ExitCode::from(qualify::qualify(&wish)),

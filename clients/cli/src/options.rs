@@ -38,6 +38,7 @@ pub enum Action {
     Sessions(Sessions),
     Top(Top),
     Watch(Watch),
+    Presence(Presence),
     Kick(Kick),
     Doctor(Doctor),
     Qualify(Qualify),
@@ -251,6 +252,25 @@ pub struct Watch {
     /// The keys
     #[arg(required = true)]
     pub keys: Vec<OsString>,
+}
+
+/// Show the temporary keys whose names begin with PREFIX, and each change of them as it happens
+///
+/// On a terminal it redraws the table at each change. Elsewhere it prints the table, and then a line for each change: ADD or SET
+/// with key, token and value; DEL with key, token and reason; FLUSHED. If the server ends the watch (END with a reason), it
+/// prints a new table. When the connection breaks, it ends (exit code 69). With --once, the exit code is 1 if there are none.
+#[derive(Args, Debug)]
+pub struct Presence {
+    /// Print the table and end
+    #[arg(long)]
+    pub once: bool,
+
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+
+    /// What the names begin with
+    pub prefix: OsString,
 }
 
 /// Take a key away from those who hold it

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tether_testing::harness::{Server, eventually};
 
 /// Every command that asks a server.
-const COMMANDS: [&[&str]; 11] = [
+const COMMANDS: [&[&str]; 12] = [
     &["ls"],
     &["who", "report"],
     &["why", "report"],
@@ -19,6 +19,7 @@ const COMMANDS: [&[&str]; 11] = [
     &["sessions"],
     &["top", "--once"],
     &["watch", "report"],
+    &["presence", "report"],
     &["kick", "report"],
     &["doctor"],
     &["metrics"],
@@ -134,7 +135,7 @@ fn dripping(to: u16) -> u16 {
     port
 }
 
-const ASKED: [&str; 4] = ["LOCK.", "SESSION.", "INFO", "WATCHEX"];
+const ASKED: [&str; 5] = ["LOCK.", "SESSION.", "INFO", "WATCHEX", "WATCHTP"];
 
 fn pass_on(mut from: TcpStream, mut to: TcpStream, asked: &Sender<()>) {
     let mut bytes = [0; 4096];

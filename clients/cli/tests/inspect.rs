@@ -404,7 +404,18 @@ fn top_on_a_replica_names_the_master() {
 }
 
 /// What `tether top` writes to a terminal of that size, until it has drawn twice.
-fn drawn_on_terminal(server: &Server, rows: u16, columns: u16) -> String {
+fn top_on_terminal(server: &Server, rows: u16, columns: u16) -> String {
+    let top = ["top", "--interval", "100ms"];
+    drawn_on_terminal(server, &top, (rows, columns), || {})
+}
+
+/// What this writes to a terminal of that size, until it has drawn twice; what is done between.
+fn drawn_on_terminal(
+    server: &Server,
+    arguments: &[&str],
+    (rows, columns): (u16, u16),
+    between: impl FnOnce(),
+) -> String {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&terminal).unwrap();
     unlockpt(&terminal).unwrap();
@@ -418,19 +429,25 @@ fn drawn_on_terminal(server: &Server, rows: u16, columns: u16) -> String {
     let name = ptsname(&terminal, Vec::new()).unwrap();
     let name = std::ffi::OsStr::from_bytes(name.as_bytes());
     let screen = OpenOptions::new().read(true).write(true).open(name);
-    let mut command = tether(server, &["top", "--interval", "100ms"]);
-    let mut top = command.stdout(screen.unwrap()).spawn().unwrap();
+    let mut command = tether(server, arguments);
+    let mut tether = command.stdout(screen.unwrap()).spawn().unwrap();
     drop(command);
     let mut output = std::fs::File::from(terminal);
     let mut drawn = Vec::new();
     let mut buffer = [0; 4096];
+    let mut between = Some(between);
     // Each look ends with that.
-    while String::from_utf8_lossy(&drawn).matches("\x1b[?7h").count() < 2 {
+    loop {
+        match String::from_utf8_lossy(&drawn).matches("\x1b[?7h").count() {
+            0 => {}
+            1 => between.take().into_iter().for_each(|between| between()),
+            _ => break,
+        }
         let count = output.read(&mut buffer).unwrap();
         drawn.extend(&buffer[..count]);
     }
-    top.kill().unwrap();
-    top.wait().unwrap();
+    tether.kill().unwrap();
+    tether.wait().unwrap();
     String::from_utf8(drawn).unwrap()
 }
 
@@ -442,7 +459,7 @@ fn top_redraws_the_screen_of_a_terminal_and_fits_into_it() {
     for name in ["report", "disk", "\x1b[2J", &long] {
         holder.run(["LOCK.ACQUIRE", name]);
     }
-    let drawn = drawn_on_terminal(&server, 24, 200);
+    let drawn = top_on_terminal(&server, 24, 200);
     assert!(
         drawn.starts_with("\x1b[2J\x1b[?7l\x1b[H127.0.0.1:"),
         "{drawn:?}"
@@ -453,7 +470,7 @@ fn top_redraws_the_screen_of_a_terminal_and_fits_into_it() {
     let cut = format!("\n{}... ", "k".repeat(40));
     assert!(drawn.contains(&cut), "{drawn:?}");
     for (rows, columns) in [(6, 30), (3, 10), (1, 1)] {
-        let drawn = drawn_on_terminal(&server, rows, columns);
+        let drawn = top_on_terminal(&server, rows, columns);
         let look = drawn.split("\x1b[?7l\x1b[H").nth(1).unwrap();
         let lines: Vec<_> = look.split("\x1b[K").collect();
         let most = usize::from(rows).saturating_sub(1).max(1);
@@ -463,6 +480,27 @@ fn top_redraws_the_screen_of_a_terminal_and_fits_into_it() {
             assert!(letters <= columns.into(), "{drawn:?}");
         }
     }
+}
+
+#[test]
+fn presence_redraws_the_screen_of_a_terminal_at_a_change() {
+    let server = Server::start();
+    let mut owner = server.resp3();
+    owner.run_all(&["SETTP m:1 one", "SETTP m:2 two"]);
+    let change = || drop(owner.run("SETTP m:0 \x1b[2J"));
+    let drawn = drawn_on_terminal(&server, &["presence", "m:"], (24, 100), change);
+    let looks: Vec<_> = drawn.split("\x1b[?7l\x1b[H").collect();
+    assert_eq!(looks[0], "\x1b[2J");
+    let names = |look: &str| {
+        let lines = look.split("\x1b[K").map(str::trim);
+        let first = lines.map(|line| line.split_whitespace().next().unwrap_or_default());
+        first.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(looks[1].starts_with("m:: 2 keys\x1b[K"), "{drawn:?}");
+    assert_eq!(names(looks[1])[1..4], ["KEY", "m:1", "m:2"]);
+    assert!(looks[2].starts_with("m:: 3 keys\x1b[K"), "{drawn:?}");
+    assert_eq!(names(looks[2])[1..5], ["KEY", "m:0", "m:1", "m:2"]);
+    assert_eq!(drawn.matches("\x1b[2J").count(), 1, "{drawn:?}");
 }
 
 /// Far more than are looked at in one step.
@@ -799,6 +837,7 @@ fn a_server_without_the_module_is_told_as_such() {
         &["ls"][..],
         &["who", "a"],
         &["watch", "a"],
+        &["presence", "a"],
         &["kick", "a"],
         &["metrics"],
         &["top"],
@@ -819,6 +858,7 @@ fn no_server_is_another_exit_code() {
         &["ls"][..],
         &["who", "a"],
         &["watch", "a"],
+        &["presence", "a"],
         &["kick", "a"],
         &["doctor"],
         &["metrics"],

@@ -154,7 +154,7 @@ fn operators_have_what_they_need() {
     let (mut one, mut other) = (server.resp3(), server.resp3());
     one.run("LOCK.ACQUIRE report");
     other.run("SESSION.START GRACE 60000");
-    other.run("LOCK.ACQUIRE disk");
+    other.run_all(&["LOCK.ACQUIRE disk", "SETTP worker:1 here"]);
     one.run("LOCK.ACQUIRE disk WAIT 0 PUSH");
     for (arguments, said) in [
         (&["ls"][..], "report"),
@@ -162,6 +162,7 @@ fn operators_have_what_they_need() {
         (&["why", "report"], "report"),
         (&["sessions"], "127.0.0.1"),
         (&["top", "--once"], "report"),
+        (&["presence", "worker:", "--once"], "worker:1"),
         (&["metrics"], "tether_holds 2"),
         (&["kick", "report"], "report: client "),
         (&["log"], "deleted"),

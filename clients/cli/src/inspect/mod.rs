@@ -4,6 +4,7 @@
 //! - names.rs: the names of connections
 //! - list.rs: `tether ls`    who.rs: `tether who`    watch.rs: `tether watch`    kick.rs: `tether kick`
 //! - why.rs: `tether why`    log.rs: `tether log`    sessions.rs: `tether sessions`
+//! - presence.rs: `tether presence`
 //! - doctor/: `tether doctor`    metrics/: `tether metrics`    top/: `tether top`
 
 mod doctor;
@@ -12,6 +13,7 @@ mod list;
 mod log;
 mod metrics;
 mod names;
+mod presence;
 mod reply;
 mod server;
 mod sessions;
@@ -26,6 +28,7 @@ pub use kick::kick;
 pub use list::list;
 pub use log::log;
 pub use metrics::metrics;
+pub use presence::presence;
 pub use server::field;
 pub use sessions::sessions;
 pub use top::top;

@@ -19,7 +19,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 /// How long the server may be silent until it is asked whether it is there.
-const SILENCE: Duration = Duration::from_secs(5);
+pub const SILENCE: Duration = Duration::from_secs(5);
 
 /// How long a command may go on after a signal has ended this.
 const KILL_AFTER: Duration = Duration::from_secs(5);
@@ -111,7 +111,7 @@ async fn next(pushes: &mut UnboundedReceiver<PushInfo>) -> Result<(Vec<u8>, Stri
     }
 }
 
-fn broken() -> Failure {
+pub fn broken() -> Failure {
     Failure::Unreachable("the connection broke".to_owned())
 }
 

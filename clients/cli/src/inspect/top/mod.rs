@@ -15,7 +15,7 @@ use crate::options::Top;
 use crate::output;
 use counters::Counters;
 use keys::{BusyKey, Sampler};
-use screen::Screen;
+pub use screen::Screen;
 use std::thread::sleep;
 use std::time::Duration;
 

@@ -1,0 +1,313 @@
+//! `tether presence`: the temporary keys with a prefix, live. WATCHTP returns them page by page, and then each change is pushed.
+
+use super::server::{Failure, PATIENCE};
+use super::top::Screen;
+use super::watch::{SILENCE, broken};
+use super::{NOTHING, print, print_json, text};
+use crate::options::Presence;
+use crate::{address, output};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisResult, Value, cmd};
+use serde_json::{Value as Json, json};
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::{sleep, timeout};
+
+/// How long until a server that is still sorting its keys is asked again.
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+type Bytes = Vec<u8>;
+
+/// The token and the value of each key. A value that is long, or that is no string, is not known.
+type Members = BTreeMap<Bytes, (i64, Option<Bytes>)>;
+
+/// A page of WATCHTP: the name to go on after, and keys with token and value.
+type Page = (Bytes, Vec<(Bytes, i64, Option<Bytes>)>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    /// It is there at the beginning.
+    Here,
+    Add,
+    Set,
+    Del,
+    Flushed,
+    /// The watch is over.
+    End,
+}
+
+impl Event {
+    fn word(self) -> &'static str {
+        match self {
+            Event::Here => "HERE",
+            Event::Add => "ADD",
+            Event::Set => "SET",
+            Event::Del => "DEL",
+            Event::Flushed => "FLUSHED",
+            Event::End => "END",
+        }
+    }
+}
+
+/// What is said of a key, or of the prefix.
+#[derive(Debug, PartialEq, Eq)]
+struct Change {
+    key: Bytes,
+    event: Event,
+    token: Option<i64>,
+    /// The value, or the reason.
+    rest: Option<Bytes>,
+}
+
+pub fn presence(url: &str, options: &Presence) -> Result<u8, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(follow(url, options))
+}
+
+/// Ends after the table with `--once`, and else by a failure.
+async fn follow(url: &str, options: &Presence) -> Result<u8, Failure> {
+    let client = address::of(url).and_then(Client::open);
+    let client = client.map_err(|error| Failure::Refused(error.to_string()))?;
+    let (say, mut pushes) = unbounded_channel();
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE))
+        .set_push_sender(say);
+    let mut connection = client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await?;
+    let mut screen = Screen::of_stdout().filter(|_| !options.once && !options.json);
+    let mut members = snapshot(&mut connection, options).await?;
+    show(options, &members, &mut screen)?;
+    if options.once {
+        return Ok(if members.is_empty() { NOTHING } else { 0 });
+    }
+    loop {
+        let change = tokio::select! {
+            change = next(&mut pushes) => change?,
+            () = sleep(SILENCE) => {
+                let ping = cmd("PING");
+                let pong = timeout(PATIENCE, ping.query_async::<()>(&mut connection));
+                pong.await.map_err(|_| Failure::silent())??;
+                continue;
+            }
+        };
+        if screen.is_none() {
+            tell(options, &change)?;
+        }
+        if change.event == Event::End {
+            members = snapshot(&mut connection, options).await?;
+            show(options, &members, &mut screen)?;
+            continue;
+        }
+        apply(&mut members, change);
+        // A terminal is drawn once for all that has come by now.
+        if screen.is_some() && pushes.is_empty() {
+            show(options, &members, &mut screen)?;
+        }
+    }
+}
+
+/// All keys. A watch that ends between two of its pages begins anew, once.
+async fn snapshot(
+    connection: &mut MultiplexedConnection,
+    options: &Presence,
+) -> Result<Members, Failure> {
+    let prefix = options.prefix.as_bytes();
+    match pages(connection, prefix).await {
+        Err(Failure::Refused(_)) => pages(connection, prefix).await,
+        members => members,
+    }
+}
+
+async fn pages(connection: &mut MultiplexedConnection, prefix: &[u8]) -> Result<Members, Failure> {
+    let mut members = Members::new();
+    let mut after = Bytes::new();
+    loop {
+        let mut question = cmd("WATCHTP");
+        question.arg(prefix);
+        if !after.is_empty() {
+            question.arg("AFTER").arg(&after);
+        }
+        let page: RedisResult<Page> = question.query_async(connection).await;
+        let (next, keys) = match page {
+            Err(error) if error.code() == Some("TRYAGAIN") => {
+                sleep(AGAIN_AFTER).await;
+                continue;
+            }
+            page => page?,
+        };
+        members.extend(
+            keys.into_iter()
+                .map(|(key, token, value)| (key, (token, value))),
+        );
+        if next.is_empty() {
+            return Ok(members);
+        }
+        after = next;
+    }
+}
+
+fn apply(members: &mut Members, change: Change) {
+    match (change.event, change.token) {
+        (Event::Add | Event::Set, Some(token)) => {
+            members.insert(change.key, (token, change.rest));
+        }
+        (Event::Del, _) => {
+            members.remove(&change.key);
+        }
+        (Event::Flushed, _) => members.clear(),
+        _ => {}
+    }
+}
+
+async fn next(pushes: &mut UnboundedReceiver<PushInfo>) -> Result<Change, Failure> {
+    loop {
+        let Some(PushInfo { kind, data }) = pushes.recv().await else {
+            return Err(broken());
+        };
+        match (kind, data.as_slice()) {
+            (PushKind::Disconnection, _) => return Err(broken()),
+            (PushKind::Other(name), [Value::BulkString(key), Value::BulkString(news)])
+                if name == "watchtp" =>
+            {
+                if let Some(change) = parse(key, news) {
+                    return Ok(change);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// `ADD <token> <value>`, `SET <token> <value>`, `DEL <token> <reason>`, `FLUSHED`, `END <reason>`. None for what a later server says.
+fn parse(key: &[u8], news: &[u8]) -> Option<Change> {
+    let split = |text: &[u8]| {
+        let mut parts = text.splitn(2, |byte| *byte == b' ').map(<[u8]>::to_vec);
+        (parts.next().unwrap_or_default(), parts.next())
+    };
+    let (word, rest) = split(news);
+    let event = match word.as_slice() {
+        b"ADD" => Event::Add,
+        b"SET" => Event::Set,
+        b"DEL" => Event::Del,
+        b"FLUSHED" => Event::Flushed,
+        b"END" => Event::End,
+        _ => return None,
+    };
+    let has_token = matches!(event, Event::Add | Event::Set | Event::Del);
+    let (token, rest) = match rest {
+        Some(rest) if has_token => {
+            let (token, rest) = split(&rest);
+            (Some(str::from_utf8(&token).ok()?.parse().ok()?), rest)
+        }
+        None if has_token => return None,
+        rest => (None, rest),
+    };
+    Some(Change {
+        key: key.to_vec(),
+        event,
+        token,
+        rest,
+    })
+}
+
+/// All keys: drawn anew on a terminal, elsewhere as a table.
+fn show(options: &Presence, members: &Members, screen: &mut Option<Screen>) -> Result<(), Failure> {
+    match screen {
+        Some(screen) => {
+            let room = screen.room_for_keys().unwrap_or(u64::MAX);
+            let shown = text::shown(options.prefix.as_bytes());
+            let (count, table) = (members.len(), table(members, room as usize));
+            let drawn = format!("{shown}: {count} keys\n{table}");
+            let drawn = screen.draw(&output::escaped(&drawn, &['\n']));
+            output::steering(&drawn)?;
+        }
+        None if options.json => {
+            for (key, (token, value)) in members {
+                tell(
+                    options,
+                    &Change {
+                        key: key.clone(),
+                        event: Event::Here,
+                        token: Some(*token),
+                        rest: value.clone(),
+                    },
+                )?;
+            }
+        }
+        None => print(&table(members, usize::MAX))?,
+    }
+    Ok(())
+}
+
+/// The first of the keys.
+fn table(members: &Members, most: usize) -> String {
+    let row = |(key, (token, value)): (&Bytes, &(i64, Option<Bytes>))| {
+        let value = value.as_deref().map_or(String::new(), text::shown);
+        [text::shown(key), token.to_string(), value]
+    };
+    let rows: Vec<_> = members.iter().take(most).map(row).collect();
+    text::table(["KEY", "TOKEN", "VALUE"], &rows)
+}
+
+/// A line for one change.
+fn tell(options: &Presence, change: &Change) -> Result<(), Failure> {
+    if options.json {
+        return print_json(&in_json(change));
+    }
+    let mut words = vec![change.event.word().to_owned(), text::shown(&change.key)];
+    words.extend(change.token.map(|token| token.to_string()));
+    words.extend(change.rest.as_deref().map(text::shown));
+    print(&format!("{}\n", words.join(" ")))
+}
+
+fn in_json(change: &Change) -> Json {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let name = match change.event {
+        Event::Del | Event::End => "reason",
+        _ => "value",
+    };
+    let rest = change.rest.as_deref().map(text);
+    json!({ "key": text(&change.key), "event": change.event.word(), "token": change.token, name: rest })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pushes_are_put_on_top_of_the_page() {
+        let mut members = Members::new();
+        for (key, news) in [
+            ("a", "ADD 1 some words"),
+            ("b", "ADD 2"),
+            ("c", "ADD 3 "),
+            ("a", "SET 4 other words"),
+            ("c", "DEL 3 released"),
+        ] {
+            apply(
+                &mut members,
+                parse(key.as_bytes(), news.as_bytes()).expect(news),
+            );
+        }
+        let value = Some(b"other words".to_vec());
+        let expected = [(b"a".to_vec(), (4, value)), (b"b".to_vec(), (2, None))];
+        assert_eq!(members, Members::from(expected));
+        apply(&mut members, parse(b"", b"FLUSHED").expect("a flush"));
+        assert!(members.is_empty());
+    }
+
+    #[test]
+    fn what_a_later_server_says_is_left_out() {
+        let end = parse(b"p", b"END moved").expect("an end");
+        assert_eq!((end.event, end.rest), (Event::End, Some(b"moved".to_vec())));
+        for news in ["LATER 1", "ADD", "ADD x", "SET  1"] {
+            assert_eq!(parse(b"k", news.as_bytes()), None, "{news}");
+        }
+    }
+}
