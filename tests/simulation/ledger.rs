@@ -327,6 +327,32 @@ fn what_was_not_acknowledged_goes_with_its_connection() {
     ]);
 }
 
+/// The model ended those in the order in which they were granted; and where replicas went, the engine those first that wanted few.
+#[test]
+fn grants_that_are_withdrawn_end_in_the_order_in_which_their_times_are_over_or_in_their_own() {
+    for (withdrawn, [first, second]) in [
+        (Step::Pass { ms: 20 }, [(1, 12), (1, 4)]),
+        (Step::Replicas { count: 0 }, [(2, 1000), (1, 1000)]),
+    ] {
+        let ask = |key, (replicas, timeout_ms)| {
+            let command = acquire(key, Mode::Exclusive, PUSH);
+            run(0, acked(command, replicas, timeout_ms))
+        };
+        let keys = vec![0, 1];
+        holds(&[
+            connect(0),
+            connect(1),
+            Step::Replicas { count: 2 },
+            run(0, start(1000)),
+            ask(0, first),
+            ask(1, second),
+            run(1, Command::Watchex { keys }),
+            withdrawn,
+            Step::Work { most: 64 },
+        ]);
+    }
+}
+
 /// It counted a hold that it did not show.
 #[test]
 fn a_withdrawn_hold_is_counted_no_more_where_the_key_is_looked_at() {

@@ -110,10 +110,10 @@ impl Acks {
         first.filter(|grant| grant.offset.is_some())
     }
 
-    /// A grant that wants more replicas than this. O(log grants).
+    /// The oldest grant that wants more replicas than this. O(distinct counts).
     pub fn first_that_wants_more_than(&self, replicas: u32) -> Option<Token> {
-        let mut more = self.by_wanted.range(replicas.saturating_add(1)..);
-        more.next()?.1.first().copied()
+        let more = self.by_wanted.range(replicas.saturating_add(1)..);
+        more.filter_map(|(_, same)| same.first()).min().copied()
     }
 
     pub fn tokens(&self) -> impl Iterator<Item = Token> {

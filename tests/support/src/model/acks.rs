@@ -105,6 +105,20 @@ impl World {
         self.withdraw_all(|grant| grant.who == who);
     }
 
+    /// Those whose time is over, in the order of these times.
+    pub(super) fn withdraw_due(&mut self) {
+        let mut pushes = Vec::new();
+        loop {
+            let all = self.grants.iter().enumerate();
+            let due = all.filter(|(_, grant)| grant.ends <= self.now);
+            let Some((at, _)) = due.min_by_key(|(at, grant)| (grant.ends, *at)) else {
+                break;
+            };
+            pushes.extend(self.withdraw(at));
+        }
+        self.tell(pushes);
+    }
+
     pub(super) fn withdraw_all(&mut self, is_meant: impl Fn(&PendingGrant) -> bool) {
         let mut pushes = Vec::new();
         while let Some(at) = self.grants.iter().position(&is_meant) {

@@ -212,11 +212,12 @@ impl World {
         is_told.then_some((owner?, push))
     }
 
-    /// Puts the holds in the order of the tokens that they were granted with: of some grants the model does not know which was
-    /// first.
+    /// Puts holds, and grants that are pending, in the order of the tokens that they were granted with: of some grants the model
+    /// does not know which was first.
     pub fn put_in_order(&mut self, tokens: &Tokens) {
-        let token = |hold: &Hold| tokens.of(hold.granted_as).unwrap_or(i64::MAX);
-        self.holds.sort_by_key(token);
+        let token = |serial| tokens.of(serial).unwrap_or(i64::MAX);
+        self.holds.sort_by_key(|hold| token(hold.granted_as));
+        self.grants.sort_by_key(|grant| token(grant.serial));
     }
 
     /// The grants whose tokens can be heard of again.

@@ -293,8 +293,7 @@ impl World {
         }
         let outer = self.gathered.replace(Vec::new());
         assert!(outer.is_none());
-        let now = self.now;
-        self.withdraw_all(|grant| grant.ends <= now);
+        self.withdraw_due();
         self.end_waits();
         let pushes = self.gathered.take().unwrap_or_default();
         self.tell(pushes);
