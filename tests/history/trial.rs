@@ -395,7 +395,7 @@ impl<'a> Trial<'a> {
         for (who, sights) in seen {
             self.beliefs.see(who, &sights)?;
         }
-        self.beliefs.compare(&self.world, &mut self.tokens)?;
+        self.beliefs.compare(&mut self.world, &mut self.tokens)?;
         self.world.totals.sights = self.beliefs.pushes;
         self.compare_log()?;
         self.compare_info()
@@ -521,7 +521,11 @@ fn sights(expected: &[Heard], heard: &[Arrival]) -> (Vec<Sight>, Vec<Arrival>) {
             }
             Arrival::Reply(got) => {
                 let expected: Option<&Reply> = replies.next();
-                sights.extend(expected.into_iter().flat_map(|reply| Sight::of(reply, got)));
+                sights.extend(
+                    expected
+                        .into_iter()
+                        .flat_map(|reply| Sight::of(reply, got, false)),
+                );
             }
             Arrival::Push(_) => {}
         }

@@ -406,7 +406,7 @@ impl Machine {
             Command::Unwatchtp { prefix } => Reply::Unwatched(prefix, 0),
             _ => return,
         };
-        self.seen[who].extend(Sight::of(&expected, reply));
+        self.seen[who].extend(Sight::of(&expected, reply, self.in_exec));
     }
 
     fn answer_once(&mut self, reply: Reply) {

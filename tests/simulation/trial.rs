@@ -102,7 +102,7 @@ impl Trial {
             self.beliefs.see(who, &seen)?;
         }
         self.world.totals.sights = self.beliefs.pushes;
-        self.beliefs.compare(&self.world, &mut self.tokens)
+        self.beliefs.compare(&mut self.world, &mut self.tokens)
     }
 
     fn begin_step(&mut self) {

@@ -70,7 +70,7 @@ impl World {
             }
             Step::Rights { user, rights } => {
                 self.slow
-                    || !self.watches_prefixes_of_user(*user)
+                    || !self.watches_prefixes_in_multi(*user)
                         && self.is_order_of_losses_said(*user, rights)
             }
             Step::Restart { .. } => !self.slow,
@@ -195,6 +195,9 @@ impl World {
             return false;
         }
         let in_multi = self.is_in_multi(who);
+        if in_multi && self.is_any_prefix_doubted() && is_about_watches(command) {
+            return false;
+        }
         let oneself = *command == Command::Kill { who };
         // In which order leases end that end at once is not said.
         let open = !self.slow && command.is_write() && self.is_order_of_leases_open();
@@ -228,12 +231,22 @@ impl World {
         })
     }
 
-    /// Of which database a push about a prefix is, and of which of two watches in one transaction, is not said.
+    /// Of which database a push about a prefix is, is not said; and what a sequence's keys are called is known after EXEC's reply.
     fn allows_prefixes(&self, who: Who, command: &Command) -> bool {
         let watches = |part: &Command| matches!(part, Command::Watchtp { .. });
+        let unknown =
+            |part: &Command| matches!(part, Command::Select { .. } | Command::Sequence { .. });
+        let is_queued = |is_meant: &dyn Fn(&Command) -> bool| {
+            let client = self.client(who);
+            client.is_some_and(|client| client.queued().any(is_meant))
+        };
         let heard = !self.is_unanswered(who) && !self.is_told_only_messages(who);
-        !command.parts().iter().any(watches)
-            || heard && !self.is_in_multi(who) && !self.watches_prefixes_elsewhere(who)
+        let elsewhere = self.watches_prefixes_elsewhere(who);
+        command.parts().iter().all(|part| match part {
+            part if watches(part) => heard && !elsewhere && !is_queued(&unknown),
+            part if unknown(part) => !is_queued(&watches),
+            _ => true,
+        })
     }
 
     /// A session's grace begins, as with the end of its connection.
@@ -304,6 +317,10 @@ impl World {
         let watches = |part: &Command| matches!(part, Command::Watchtp { .. });
         let selects = |part: &Command| matches!(part, Command::Select { .. });
         if parts().any(watches) && parts().any(selects) {
+            return false;
+        }
+        // When it is noticed that a watch of a prefix is over is not said.
+        if self.is_any_prefix_doubted() && parts().any(is_about_watches) {
             return false;
         }
         let lets_go = parts().any(|part| *part == Command::Detach);
@@ -387,6 +404,17 @@ fn is_single(command: &Command) -> bool {
         }
         _ => false,
     }
+}
+
+fn is_about_watches(command: &Command) -> bool {
+    use Command::{Unwatchex, Unwatchtp, Watchex, Watchtp};
+    let is_watch = |part: &Command| {
+        matches!(
+            part,
+            Watchex { .. } | Unwatchex { .. } | Watchtp { .. } | Unwatchtp { .. }
+        )
+    };
+    command.parts().iter().any(is_watch)
 }
 
 fn is_leased_shortly(command: &Command) -> bool {

@@ -25,6 +25,11 @@ impl Connection {
         self.queue.is_some()
     }
 
+    /// The commands of the transaction that is being queued.
+    pub fn queued(&self) -> impl Iterator<Item = &Command> {
+        self.queue.iter().flatten().map(|(command, _)| command)
+    }
+
     /// The last command of the transaction that is being queued.
     pub fn queued_last(&self) -> Option<&Command> {
         let last = self.queue.as_ref()?.last();

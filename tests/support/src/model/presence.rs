@@ -6,9 +6,9 @@ use super::command::{Mode, NAMES, PREFIXES, Prefix, Spot, Who};
 use super::entry::Value;
 use super::holds::Hold;
 use super::replies::{Reply, Tokens, readable};
-use super::rights::{User, user_of};
-use super::sequence::{bytes_of, is_known, last_made};
-use super::world::{Turn, World};
+use super::rights::{Rights, User, user_of};
+use super::sequence::{bytes_of, given, is_known, last_made};
+use super::world::{Connection, Turn, World};
 use std::collections::BTreeMap;
 
 /// Values that are longer are not told.
@@ -23,6 +23,8 @@ pub struct PrefixWatch {
     pub told: Option<Vec<u8>>,
     /// Some of what it knows it was told without values.
     pub keys_only: bool,
+    /// Of its user when it began.
+    pub rights: Rights,
 }
 
 /// What a WATCHTP returns.
@@ -45,6 +47,9 @@ impl World {
     ) -> Reply {
         let (who, db) = (turn.who, turn.db);
         let is_it = |watch: &PrefixWatch| (watch.who, watch.db, watch.prefix) == (who, db, prefix);
+        // That its rights are others is noticed by now.
+        let is_over = self.prefixes_of(who).any(|watch| self.is_doubted(watch));
+        self.prefixes.retain(|watch| !(is_over && watch.who == who));
         let own = self.prefixes.iter().find(|watch| is_it(watch)).cloned();
         if goes_on && own.is_none() {
             return Reply::refused("ERR this connection does not watch");
@@ -56,7 +61,8 @@ impl World {
         let own = own.filter(|_| goes_on);
         let was_bare = own.as_ref().is_some_and(|watch| watch.keys_only);
         let told = own.map(|watch| watch.told);
-        let mut keys: Vec<&Hold> = self.shown(who, db, prefix);
+        let rights = self.rights[user_of(who)].clone();
+        let mut keys: Vec<&Hold> = self.shown(&rights, db, prefix);
         match &told {
             None => {}
             Some(None) => keys.clear(),
@@ -81,6 +87,7 @@ impl World {
             prefix,
             told: told.clone(),
             keys_only: keys_only || was_bare,
+            rights,
         });
         self.totals.pages += u64::from(!entries.is_empty());
         Reply::Page(Page {
@@ -112,18 +119,29 @@ impl World {
         self.prefixes_of(who).any(|watch| watch.db != db)
     }
 
-    pub(super) fn watches_prefixes_of_user(&self, user: User) -> bool {
-        let mut all = self.prefixes.iter();
-        all.any(|watch| user_of(watch.who) == user)
+    /// Whether somebody of this user watches prefixes and queues commands.
+    pub(super) fn watches_prefixes_in_multi(&self, user: User) -> bool {
+        let mut all = self.prefixes.iter().map(|watch| watch.who);
+        all.any(|who| user_of(who) == user && self.client(who).is_some_and(Connection::in_multi))
     }
 
-    /// The temporary keys of a database with this prefix that this one may read, in order. (The simulation has no readers.)
-    fn shown(&self, who: Who, db: usize, prefix: Prefix) -> Vec<&Hold> {
+    /// Whether its user's rights are others now: then it is over, which is noticed with the next change or page. (The simulation
+    /// has no readers.)
+    fn is_doubted(&self, watch: &PrefixWatch) -> bool {
+        !self.slow && watch.rights != self.rights[user_of(watch.who)]
+    }
+
+    pub(super) fn is_any_prefix_doubted(&self) -> bool {
+        self.prefixes.iter().any(|watch| self.is_doubted(watch))
+    }
+
+    /// The temporary keys of a database with this prefix that one with these rights may read, in order.
+    fn shown(&self, rights: &Rights, db: usize, prefix: Prefix) -> Vec<&Hold> {
         let is_shown = |hold: &&Hold| {
             hold.mode == Mode::Temporary
                 && hold.ack == Ack::Settled
                 && hold.spot.db == db
-                && (self.slow || !self.hides(who, hold.spot))
+                && (self.slow || !rights.hidden.contains(&given(hold.spot.name)))
                 && is_known(hold.spot.name)
                 && bytes_of(hold.spot.name).starts_with(PREFIXES[prefix])
         };
@@ -145,27 +163,38 @@ impl World {
 /// What a connection comes to know of its watches, in order.
 #[derive(Clone, Debug)]
 pub enum Sight {
-    /// A page: the watch's prefix, whether it goes on, the name to go on with, and names with tokens and values.
-    Page(Prefix, bool, Vec<u8>, Vec<(Vec<u8>, i64, Option<String>)>),
+    Page(SeenPage),
     /// A watch was ended, or all.
     Unwatched(Option<Prefix>),
     /// A push, its elements joined by spaces.
     Push(String),
 }
 
+#[derive(Clone, Debug)]
+pub struct SeenPage {
+    prefix: Prefix,
+    goes_on: bool,
+    /// It was the reply of a transaction's command, so that it has what is pushed after EXEC's reply already.
+    in_exec: bool,
+    /// The name to go on with.
+    next: Vec<u8>,
+    /// Names with tokens and values.
+    entries: Vec<(Vec<u8>, i64, Option<String>)>,
+}
+
 impl Sight {
     /// Of a reply that was expected, and how it was met.
-    pub fn of(expected: &Reply, got: &Reply) -> Vec<Sight> {
+    pub fn of(expected: &Reply, got: &Reply, in_exec: bool) -> Vec<Sight> {
         match (expected, got) {
             (Reply::Page(page), Reply::Array(parts)) => match &parts[..] {
                 [Reply::Text(next), Reply::Array(entries)] => {
-                    let entries = entries.iter().filter_map(entry).collect();
-                    vec![Sight::Page(
-                        page.prefix,
-                        page.goes_on,
-                        next.clone(),
-                        entries,
-                    )]
+                    vec![Sight::Page(SeenPage {
+                        prefix: page.prefix,
+                        goes_on: page.goes_on,
+                        in_exec,
+                        next: next.clone(),
+                        entries: entries.iter().filter_map(entry).collect(),
+                    })]
                 }
                 _ => Vec::new(),
             },
@@ -175,7 +204,7 @@ impl Sight {
             (Reply::Array(expected), Reply::Array(got)) => {
                 let pairs = expected.iter().zip(got);
                 pairs
-                    .flat_map(|(one, other)| Sight::of(one, other))
+                    .flat_map(|(one, other)| Sight::of(one, other, true))
                     .collect()
             }
             _ => Vec::new(),
@@ -208,6 +237,8 @@ type Keys = BTreeMap<Vec<u8>, (i64, Option<String>)>;
 struct Belief {
     told: Option<Vec<u8>>,
     keys: Keys,
+    /// It began in the transaction whose pushes come now: only the last of each key is to be right.
+    is_fresh: bool,
 }
 
 /// What each connection believes, by its pages and pushes.
@@ -223,9 +254,7 @@ impl Beliefs {
     pub fn see(&mut self, who: Who, sights: &[Sight]) -> Result<(), String> {
         for sight in sights {
             match sight {
-                Sight::Page(prefix, goes_on, next, entries) => {
-                    self.see_page(who, *prefix, (*goes_on, next), entries)?;
-                }
+                Sight::Page(page) => self.see_page(who, page)?,
                 Sight::Unwatched(prefix) => {
                     let is_meant =
                         |of: Who, its: Prefix| of == who && prefix.is_none_or(|one| one == its);
@@ -238,31 +267,35 @@ impl Beliefs {
                 }
             }
         }
+        let all = self.all.values_mut();
+        all.for_each(|belief| belief.is_fresh = false);
         Ok(())
     }
 
-    fn see_page(
-        &mut self,
-        who: Who,
-        prefix: Prefix,
-        (goes_on, next): (bool, &[u8]),
-        entries: &[(Vec<u8>, i64, Option<String>)],
-    ) -> Result<(), String> {
-        let belief = self.all.entry((who, prefix)).or_default();
+    fn see_page(&mut self, who: Who, page: &SeenPage) -> Result<(), String> {
+        let SeenPage {
+            prefix,
+            goes_on,
+            in_exec,
+            next,
+            entries,
+        } = page;
+        let belief = self.all.entry((who, *prefix)).or_default();
         if !goes_on {
             belief.keys.clear();
+            belief.is_fresh = *in_exec;
         }
         for (name, token, value) in entries {
             if belief
                 .told
                 .as_ref()
-                .is_some_and(|told| goes_on && name <= told)
+                .is_some_and(|told| *goes_on && name <= told)
             {
                 return Err(format!("{name:?} was told already"));
             }
             belief.keys.insert(name.clone(), (*token, value.clone()));
         }
-        belief.told = (!next.is_empty()).then(|| next.to_vec());
+        belief.told = (!next.is_empty()).then(|| next.clone());
         Ok(())
     }
 
@@ -319,7 +352,7 @@ impl Beliefs {
                 "SET" => before.is_some(),
                 _ => before == Some(token),
             };
-            if !is_right {
+            if !is_right && !belief.is_fresh {
                 return Err(format!("it believed {before:?}"));
             }
             match what {
@@ -339,9 +372,15 @@ impl Beliefs {
         self.all.retain(|(of, _), _| *of != who);
     }
 
-    /// What everyone believes is so.
-    pub fn compare(&mut self, world: &World, tokens: &mut Tokens) -> Result<(), String> {
+    /// What everyone believes is so, and what nobody believes to watch any more is watched no longer.
+    pub fn compare(&mut self, world: &mut World, tokens: &mut Tokens) -> Result<(), String> {
         self.all.retain(|(who, _), _| world.client(*who).is_some());
+        let mut watches = std::mem::take(&mut world.prefixes);
+        watches.retain(|watch| {
+            !world.is_doubted(watch) || self.all.contains_key(&(watch.who, watch.prefix))
+        });
+        world.prefixes = watches;
+        let world = &*world;
         for watch in &world.prefixes {
             let PrefixWatch {
                 who, db, prefix, ..
@@ -353,7 +392,7 @@ impl Beliefs {
                 let told = watch.told.as_ref();
                 told.is_none_or(|told| bytes_of(hold.spot.name) <= &**told)
             };
-            let shown = world.shown(*who, *db, *prefix);
+            let shown = world.shown(&watch.rights, *db, *prefix);
             let shown: Vec<&Hold> = shown.into_iter().filter(is_told).collect();
             let mut is_so = belief.told == watch.told && belief.keys.len() == shown.len();
             for hold in &shown {

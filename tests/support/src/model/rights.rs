@@ -5,7 +5,7 @@ use super::holds::Hold;
 use super::queues::Waiter;
 use super::replies::Reply;
 use super::sequence::given;
-use super::step::{Ending, Step};
+use super::step::Step;
 use super::world::{Turn, World};
 
 /// The connections of a place have one of these users.
@@ -75,14 +75,6 @@ impl World {
     pub(super) fn rights_again(&self) -> Option<Step> {
         let limited = |user: &User| self.rights[*user] != Rights::default();
         let user = (0..USERS).find(limited)?;
-        let mut watches = self.prefixes.iter().map(|watch| watch.who);
-        if !self.slow
-            && let Some(who) = watches.find(|who| user_of(*who) == user)
-        {
-            // What becomes of its watches then is not said.
-            let how = Ending::Close;
-            return Some(Step::End { who, how });
-        }
         let rights = Rights::default();
         Some(Step::Rights { user, rights })
     }
