@@ -62,7 +62,7 @@ const RIGHTS: [&str; 8] = [
 ];
 
 /// What most clients say most of the time.
-const USUAL: [&str; 16] = [
+const USUAL: [&str; 23] = [
     "SETTP a v",
     "SETTP a v WAIT 0",
     "SETTP a v WAIT 0 PUSH",
@@ -77,6 +77,13 @@ const USUAL: [&str; 16] = [
     "LOCK.MACQUIRE 2 b c WAIT 20",
     "LOCK.RELEASE c",
     "WATCHEX a b",
+    "WATCHTP a",
+    "WATCHTP a KEYSONLY",
+    "UNWATCHTP",
+    "SETTP a v SEQ",
+    "LOCK.ACQUIRE b TASK t WAIT 0 PUSH",
+    "LOCK.RELEASE b ALL",
+    "LOCK.MINE",
     "DEL a",
     "UNLINK a b c",
 ];
@@ -338,7 +345,13 @@ impl Speaker {
             }
             ArgumentKind::Integer => self.number(),
             ArgumentKind::Pattern => self.one_of(&["*", "a*", "[a-", "\\"]).remove(0),
-            ArgumentKind::String if name == "label" => self.one_of(&["p", "q", "r"]).remove(0),
+            ArgumentKind::String if name == "label" || name == "task" => {
+                self.one_of(&["p", "q", "r"]).remove(0)
+            }
+            ArgumentKind::String if name == "prefix" => {
+                self.one_of(&["a", "{x}", "l", "a0"]).remove(0)
+            }
+            ArgumentKind::String if name == "key" => self.key(),
             ArgumentKind::String | ArgumentKind::Flag => self.value(),
         }
     }
