@@ -8,7 +8,7 @@
 #   scripts/hostile.sh --short   a third as large, once instead of three times, so it may take 1.3 times as long: under a
 #                                minute a server
 #
-# SERVERS names some servers of the matrix.
+# SERVERS names some servers of the matrix. TETHER_ATTACKS="LOCK.MINE" only runs attacks whose names contain that.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

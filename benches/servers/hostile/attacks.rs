@@ -13,7 +13,7 @@ pub struct Attack {
 }
 
 /// A strike with as much as is read at once.
-const fn many(name: &'static str, build: fn(&mut Ground<'_>) -> Strike) -> Attack {
+pub const fn many(name: &'static str, build: fn(&mut Ground<'_>) -> Strike) -> Attack {
     Attack {
         name,
         single: false,
@@ -22,7 +22,7 @@ const fn many(name: &'static str, build: fn(&mut Ground<'_>) -> Strike) -> Attac
     }
 }
 
-const fn single(name: &'static str, build: fn(&mut Ground<'_>) -> Strike) -> Attack {
+pub const fn single(name: &'static str, build: fn(&mut Ground<'_>) -> Strike) -> Attack {
     let single = true;
     Attack {
         single,
@@ -359,7 +359,7 @@ pub const ATTACKS: &[Attack] = &[
     }),
     many("LOCK.MINE of very many locks again and again", |ground| {
         let by = locks(ground);
-        ground.again(by, "LOCK.MINE")
+        ground.times(by, "LOCK.MINE", 100)
     })
     .beside(|ground| {
         let by = ground.connect();
@@ -368,7 +368,7 @@ pub const ATTACKS: &[Attack] = &[
         for part in elements.chunks(1000) {
             ground.run(by, &format!("RPUSH list {}", part.join(" ")));
         }
-        ground.again(by, "LRANGE list 0 -1")
+        ground.times(by, "LRANGE list 0 -1", 100)
     }),
     many("a wait that is given up whole again and again", |ground| {
         ground.connect_and("LOCK.ACQUIRE l");
@@ -438,7 +438,7 @@ const READERS: usize = 100;
 const UNBLOCKED: usize = 400;
 
 impl Attack {
-    const fn beside(mut self, native: fn(&mut Ground<'_>) -> Strike) -> Self {
+    pub const fn beside(mut self, native: fn(&mut Ground<'_>) -> Strike) -> Self {
         self.native = Some(native);
         self
     }
@@ -541,8 +541,13 @@ fn pending(ground: &mut Ground<'_>, timeout_ms: u32) -> usize {
 }
 
 fn watches(ground: &mut Ground<'_>) -> usize {
+    watches_of(ground, "WATCHEX")
+}
+
+/// A connection that watches very many keys, each by a command of its own.
+fn watches_of(ground: &mut Ground<'_>, verb: &str) -> usize {
     let by = ground.connect();
-    let watches = (0..ground.many).map(|n| format!("WATCHEX {n}"));
+    let watches = (0..ground.many).map(|n| format!("{verb} {n}"));
     ground.run_each(by, watches);
     by
 }
@@ -560,16 +565,14 @@ fn plain_keys(ground: &mut Ground<'_>, dbs: &[u32]) -> usize {
 }
 
 /// In SWAPDB the server looks at each key that WATCH watches in either database.
-fn swap_of_watched(ground: &mut Ground<'_>) -> Strike {
+pub fn swap_of_watched(ground: &mut Ground<'_>) -> Strike {
     let by = plain_keys(ground, &[1, 0]);
-    let watcher = ground.connect();
-    let watches = (0..ground.many).map(|n| format!("WATCH {n}"));
-    ground.run_each(watcher, watches);
+    watches_of(ground, "WATCH");
     ground.once(by, "SWAPDB 0 1")
 }
 
 /// As many plain keys as there are locks in [`locks`].
-fn flush_of_plain(ground: &mut Ground<'_>) -> Strike {
+pub fn flush_of_plain(ground: &mut Ground<'_>) -> Strike {
     let by = plain_keys(ground, &[0]);
     ground.once(by, "FLUSHALL ASYNC")
 }

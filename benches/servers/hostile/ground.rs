@@ -24,6 +24,8 @@ pub struct Strike {
     pub by: usize,
     pub bytes: Vec<u8>,
     pub replies: usize,
+    /// Other connections that send the same in the same turn of the server.
+    pub others: Vec<usize>,
 }
 
 impl<'a> Ground<'a> {
@@ -101,6 +103,7 @@ impl<'a> Ground<'a> {
             by,
             bytes: Vec::new(),
             replies: 0,
+            others: Vec::new(),
         };
         for command in commands {
             if strike.bytes.len() + command.len() + 2 > AT_ONCE {
@@ -116,6 +119,11 @@ impl<'a> Ground<'a> {
     /// The same command again and again.
     pub fn again(&self, by: usize, command: &str) -> Strike {
         self.in_turn(by, &[command])
+    }
+
+    /// The same so many times: the server closes who leaves 64 MB of replies unread.
+    pub fn times(&self, by: usize, command: &str, count: usize) -> Strike {
+        self.full(by, std::iter::repeat_n(command.to_owned(), count))
     }
 
     /// The same commands again and again.

@@ -8,6 +8,7 @@ mod attacks;
 pub mod curve;
 mod ground;
 mod pace;
+mod prefixes;
 
 use super::Bench;
 use super::death::{Ping, ms};
@@ -33,9 +34,13 @@ const SHORT_MAY: f64 = 1.3;
 const TIMES: f64 = 4.0;
 /// What is sliced comes later than the strike.
 const AFTERMATH: Duration = Duration::from_millis(150);
+/// How long the server sleeps, which takes no processor time, while several connections send what it is to find at once.
+const SLEEP: Duration = Duration::from_millis(500);
 
 pub fn run(bench: &Bench, table: &mut Table) {
-    for attack in ATTACKS {
+    let wanted = std::env::var("TETHER_ATTACKS").unwrap_or_default();
+    let all = ATTACKS.iter().chain(prefixes::ATTACKS);
+    for attack in all.filter(|attack| attack.name.contains(&wanted)) {
         let mut most = match attack.single {
             true => MAX_FOR_ONE,
             false => MOST_FOR_16_KB,
@@ -105,14 +110,29 @@ fn strike(bench: &Bench, build: fn(&mut Ground<'_>) -> Strike) -> Round {
     let server = bench.start_with(Loaded::Module, "enable-debug-command yes\n");
     let mut bystander = server.connect();
     let mut ground = Ground::new(&server, if bench.short { MANY / 3 } else { MANY });
-    let Strike { by, bytes, replies } = build(&mut ground);
+    let Strike {
+        by,
+        bytes,
+        replies,
+        others,
+    } = build(&mut ground);
     let pace = pace::of(&server);
     let begin = Instant::now();
     let mut longest = Ping::default();
     // From before the strike on: all that the server does counts for the PING that is answered next.
     let mut last = (server.cpu(), begin);
+    let mut end = begin + AFTERMATH;
+    if !others.is_empty() {
+        let mut sleeper = server.connect();
+        sleeper.send(&encode(&format!("DEBUG SLEEP {}", SLEEP.as_secs_f64())));
+        end += SLEEP;
+        for other in others {
+            ground.connections[other].send(&bytes);
+        }
+        assert!(begin.elapsed() < SLEEP, "the server has awoken before");
+    }
     ground.connections[by].send(&bytes);
-    while begin.elapsed() < AFTERMATH {
+    while Instant::now() < end {
         bystander.send(&encode("PING"));
         bystander.reply();
         let next = (server.cpu(), Instant::now());
