@@ -30,6 +30,7 @@ mod parts;
 mod peers;
 mod place;
 mod plot;
+mod presence;
 mod replicated;
 mod report;
 mod scale;
@@ -94,7 +95,8 @@ struct Run {
 fn main() {
     let words: Vec<_> = std::env::args().skip(1).collect();
     // The program is also its own children.
-    if peers::hold(&words).or_else(|| death::own(&words)).is_some() {
+    let child = peers::hold(&words).or_else(|| death::own(&words));
+    if child.or_else(|| presence::join(&words)).is_some() {
         return;
     }
     let (options, wanted): (Vec<_>, Vec<_>) =

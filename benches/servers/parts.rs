@@ -4,7 +4,7 @@
 use super::table::Table;
 use super::{
     Bench, bare, death, fanout, foreign, guarded, handoff, hostile, instructions, loading, memory,
-    pairs, peers, replicated, scale, waiters,
+    pairs, peers, presence, replicated, scale, waiters,
 };
 
 pub struct Part {
@@ -43,6 +43,19 @@ pub const PARTS: &[Part] = &[
             notices hands the lock over at once; the others wait until a time limit ends, here those that their clients\n\
             have by default (measured once each, since they take so long).",
         run: peers::run_crash,
+        once: true,
+    },
+    Part {
+        name: "presence",
+        title: "Who is there: 100,000 members and 1,000 watchers",
+        about: "A thousand connections watch all of a hundred thousand members of one group. How long from the SIGKILL of a member's\n\
+            process, or from its own word that it leaves, until the last of them is told? The time limits of etcd's leases and\n\
+            ZooKeeper's sessions are those of their clients by default, 10 s; a connection without a session is noticed at once. The other\n\
+            members belong to one connection. etcd's watch is of a prefix; ZooKeeper's is a persistent and recursive one, as Curator's newer\n\
+            caches use it: an older watch of children tells only that something has changed, and each watcher reads all names again.\n\n\
+            Then all watchers come at once to a server that was a replica until then, and read all pages: what does that take of memory, and\n\
+            how long does a bystander's PING wait?",
+        run: presence::run,
         once: true,
     },
     Part {

@@ -1,10 +1,11 @@
 //! etcd's lock, by its own lock service, in which the server itself follows the recipe of its clients: a key with a
 //! lease in a row, and a watch on the one before it.
 
-use super::grpc::{Channel, bytes_field, field, number_field};
+use super::grpc::{Channel, bytes_field, field, fields, number_field};
 use super::process::{Process, QueueEntry, version_of};
-use super::{Contender, Crash, Way, unexpected};
+use super::{Contender, Crash, Member, Watcher, Way, unexpected};
 use std::io;
+use std::os::fd::RawFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use tether_testing::harness::free_port;
@@ -241,5 +242,84 @@ impl Contender for Client {
 
     fn requests(&self) -> u64 {
         self.requests
+    }
+}
+
+/// What the members' keys begin with, and the first key behind all of them.
+const MEMBERS: [&[u8]; 2] = [b"m:", b"m;"];
+
+fn key_of(name: &str) -> Vec<u8> {
+    [MEMBERS[0], name.as_bytes()].concat()
+}
+
+impl Member for Client {
+    /// In transactions of as many keys as the server takes by default, or nearly so.
+    fn add(&mut self, names: &[String]) -> io::Result<()> {
+        const AT_ONCE: usize = 100;
+        for names in names.chunks(AT_ONCE) {
+            let put = |name: &String| {
+                let put = [
+                    bytes_field(1, &key_of(name)),
+                    bytes_field(2, b"a-value-of-some-bytes"),
+                    number_field(3, self.lease),
+                ];
+                // Among what is done where nothing is asked before.
+                bytes_field(2, &bytes_field(2, &put.concat()))
+            };
+            let puts: Vec<_> = names.iter().flat_map(put).collect();
+            self.call("/etcdserverpb.KV/Txn", &puts)?;
+            self.keep_alive()?;
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, name: &str) -> io::Result<()> {
+        let key = bytes_field(1, &key_of(name));
+        self.call("/etcdserverpb.KV/DeleteRange", &key).map(drop)
+    }
+
+    fn tend(&mut self) -> io::Result<()> {
+        self.keep_alive()
+    }
+}
+
+/// A watch of all keys with the members' prefix.
+pub struct PrefixWatch {
+    channel: Channel,
+    call: u32,
+}
+
+impl PrefixWatch {
+    pub fn begin(port: u16) -> io::Result<PrefixWatch> {
+        let mut channel = Channel::open(port, PATIENCE)?;
+        let range = [bytes_field(1, MEMBERS[0]), bytes_field(2, MEMBERS[1])].concat();
+        let call = channel.listen("/etcdserverpb.Watch/Watch", &bytes_field(1, &range))?;
+        let mut watch = PrefixWatch { channel, call };
+        // It says that it has begun.
+        while watch.channel.messages(call)?.is_empty() {}
+        Ok(watch)
+    }
+}
+
+impl Watcher for PrefixWatch {
+    fn descriptor(&self) -> RawFd {
+        self.channel.descriptor()
+    }
+
+    fn gone(&mut self) -> io::Result<Vec<String>> {
+        const EVENTS: u8 = 11;
+        const DELETED: u64 = 1;
+        let mut gone = Vec::new();
+        for message in self.channel.messages(self.call)? {
+            for (_, event) in fields(&message, EVENTS) {
+                let key = field(event, 2).and_then(|(_, pair)| field(pair, 1));
+                let is_deleted = field(event, 1).is_some_and(|(kind, _)| kind == DELETED);
+                if let Some((_, key)) = key.filter(|_| is_deleted) {
+                    let name = key.strip_prefix(MEMBERS[0]).unwrap_or_default();
+                    gone.push(String::from_utf8_lossy(name).into_owned());
+                }
+            }
+        }
+        Ok(gone)
     }
 }

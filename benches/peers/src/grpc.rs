@@ -1,4 +1,4 @@
-//! As much of gRPC as a lock needs: one connection, one message there and one back for each call.
+//! As much of gRPC as locks and watches need: one connection, and for each call one message there and one back, or many back.
 //!
 //! Headers are sent without compression and, since no answer depends on them, not read: a call without an answer
 //! has failed.
@@ -6,6 +6,7 @@
 use super::unexpected;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 const DATA: u8 = 0;
@@ -26,6 +27,8 @@ pub struct Channel {
     next_call: u32,
     /// Bytes of data that the server may not know we have read.
     unconfirmed: u32,
+    /// Of the call that [`Channel::messages`] listens to: what has come of its next message.
+    begun: Vec<u8>,
 }
 
 struct Frame {
@@ -46,6 +49,7 @@ impl Channel {
             received: Vec::new(),
             next_call: 1,
             unconfirmed: 0,
+            begun: Vec::new(),
         };
         let hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
         let settings = frame(SETTINGS, 0, 0, &[]);
@@ -55,8 +59,21 @@ impl Channel {
         Ok(channel)
     }
 
+    pub fn descriptor(&self) -> RawFd {
+        self.stream.as_raw_fd()
+    }
+
     /// Begins a call; gives its number.
     pub fn call(&mut self, method: &str, message: &[u8]) -> io::Result<u32> {
+        self.begin(method, message, END_STREAM)
+    }
+
+    /// The same for one that the server answers again and again, until the connection ends.
+    pub fn listen(&mut self, method: &str, message: &[u8]) -> io::Result<u32> {
+        self.begin(method, message, 0)
+    }
+
+    fn begin(&mut self, method: &str, message: &[u8], flags: u8) -> io::Result<u32> {
         let call = self.next_call;
         self.next_call += 2;
         // POST, http, and then literals: path, authority, content-type, te.
@@ -77,7 +94,7 @@ impl Channel {
         let data = [&[0][..], &length, message].concat();
         let frames = [
             frame(HEADERS, END_HEADERS, call, &headers),
-            frame(DATA, END_STREAM, call, &data),
+            frame(DATA, flags, call, &data),
         ];
         self.stream.write_all(&frames.concat())?;
         Ok(call)
@@ -110,6 +127,33 @@ impl Channel {
         }
     }
 
+    /// Reads once, waiting for it if need be; the messages of the only call that is listened to that are complete then.
+    pub fn messages(&mut self, call: u32) -> io::Result<Vec<Vec<u8>>> {
+        const HEAD: usize = 5;
+        self.receive()?;
+        while let Some(frame) = self.buffered() {
+            self.keep_house(&frame)?;
+            let is_its = frame.call == call && matches!(frame.kind, DATA | HEADERS | RESET);
+            let ends = frame.kind == RESET || frame.flags & END_STREAM != 0;
+            if frame.kind == GO_AWAY || (is_its && ends) {
+                return Err(unexpected("gRPC", &frame.body));
+            }
+            if is_its && frame.kind == DATA {
+                self.begun.extend_from_slice(&frame.body);
+            }
+        }
+        let mut messages = Vec::new();
+        while let Some(&[_, length @ ..]) = self.begun.first_chunk::<HEAD>() {
+            let end = HEAD + u32::from_be_bytes(length) as usize;
+            if self.begun.len() < end {
+                break;
+            }
+            messages.push(self.begun[HEAD..end].to_vec());
+            self.begun.drain(..end);
+        }
+        Ok(messages)
+    }
+
     /// What the protocol asks of both sides.
     fn keep_house(&mut self, got: &Frame) -> io::Result<()> {
         const ENOUGH: u32 = 16 * 1024;
@@ -130,30 +174,44 @@ impl Channel {
         }
     }
 
+    /// Nothing if the server was silent for a while.
     fn next_frame(&mut self) -> io::Result<Option<Frame>> {
-        const HEAD: usize = 9;
         loop {
-            if let Some(&[a, b, c, kind, flags, call @ ..]) = self.received.first_chunk::<HEAD>() {
-                let end = HEAD + u32::from_be_bytes([0, a, b, c]) as usize;
-                if self.received.len() >= end {
-                    let body = self.received[HEAD..end].to_vec();
-                    self.received.drain(..end);
-                    let call = u32::from_be_bytes(call);
-                    return Ok(Some(Frame {
-                        kind,
-                        flags,
-                        call,
-                        body,
-                    }));
-                }
+            if let Some(frame) = self.buffered() {
+                return Ok(Some(frame));
             }
-            let mut chunk = [0; 4096];
-            match self.stream.read(&mut chunk) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => self.received.extend_from_slice(&chunk[..count]),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) => return Err(error),
+            if !self.receive()? {
+                return Ok(None);
             }
+        }
+    }
+
+    /// The next frame, if all of it has come.
+    fn buffered(&mut self) -> Option<Frame> {
+        const HEAD: usize = 9;
+        let &[a, b, c, kind, flags, call @ ..] = self.received.first_chunk::<HEAD>()?;
+        let end = HEAD + u32::from_be_bytes([0, a, b, c]) as usize;
+        let body = self.received.get(HEAD..end)?.to_vec();
+        self.received.drain(..end);
+        Some(Frame {
+            kind,
+            flags,
+            call: u32::from_be_bytes(call),
+            body,
+        })
+    }
+
+    /// Reads once. Whether anything has come in time.
+    fn receive(&mut self) -> io::Result<bool> {
+        let mut chunk = [0; 4096];
+        match self.stream.read(&mut chunk) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => {
+                self.received.extend_from_slice(&chunk[..count]);
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error),
         }
     }
 }
@@ -188,9 +246,14 @@ fn put_number(field: &mut Vec<u8>, mut value: u64) {
 
 /// A field of a message: its number if it is one, and its bytes if it is bytes.
 pub fn field(message: &[u8], wanted: u8) -> Option<(u64, &[u8])> {
+    fields(message, wanted).next()
+}
+
+/// All fields of that number.
+pub fn fields(message: &[u8], wanted: u8) -> impl Iterator<Item = (u64, &[u8])> {
     let mut at = 0;
-    while at < message.len() {
-        let tag = message[at];
+    let all = std::iter::from_fn(move || {
+        let tag = *message.get(at)?;
         at += 1;
         let value = take_number(message, &mut at)?;
         let bytes = if tag & 7 == 2 {
@@ -200,11 +263,10 @@ pub fn field(message: &[u8], wanted: u8) -> Option<(u64, &[u8])> {
         } else {
             &[]
         };
-        if tag >> 3 == wanted {
-            return Some((value, bytes));
-        }
-    }
-    None
+        Some((tag >> 3, (value, bytes)))
+    });
+    all.filter(move |(number, _)| *number == wanted)
+        .map(|(_, field)| field)
 }
 
 fn take_number(message: &[u8], at: &mut usize) -> Option<u64> {

@@ -15,12 +15,14 @@ mod zookeeper;
 pub use etcd::{
     NAME as ETCD, ON_THREE as ETCD_ON_THREE, start as etcd, start_three as etcd_on_three,
 };
-pub use link::{Link, receive_any};
+pub use link::{Link, await_any, receive_any};
 pub use polling::{LEASE, REDIS_PY, REDLOCK, REDLOCK_ON_THREE};
 pub use process::cpu;
 pub use redisson::{FAIR, PLAIN};
 use std::io;
+use std::os::fd::RawFd;
 use std::time::Duration;
+pub use zookeeper::{NAME as ZOOKEEPER, start as zookeeper};
 
 /// One process that takes part, as its lock's own client would.
 pub trait Contender: Send {
@@ -33,6 +35,28 @@ pub trait Contender: Send {
     fn release(&mut self) -> io::Result<()>;
     /// Requests sent since it was made.
     fn requests(&self) -> u64;
+}
+
+/// A connection whose members are there as long as its process lives.
+pub trait Member {
+    /// Makes these members, with a value each.
+    fn add(&mut self, names: &[String]) -> io::Result<()>;
+    fn remove(&mut self, name: &str) -> io::Result<()>;
+    /// To be called every few seconds.
+    fn tend(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A connection that is told of every member.
+pub trait Watcher {
+    fn descriptor(&self) -> RawFd;
+    /// Reads once, waiting for it if need be: the members of which it is told that they are gone.
+    fn gone(&mut self) -> io::Result<Vec<String>>;
+    /// To be called every few seconds.
+    fn tend(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A kind of lock, with its servers.
@@ -83,7 +107,7 @@ pub fn contender(
     Ok(match way {
         postgres::NAME => Box::new(postgres::Session::join(ports[0], lock)?),
         ETCD | ETCD_ON_THREE => Box::new(etcd::Client::join(ports[number % ports.len()], lock)?),
-        zookeeper::NAME => Box::new(zookeeper::Session::join(ports[0], lock)?),
+        ZOOKEEPER => Box::new(zookeeper::Session::join(ports[0], lock)?),
         PLAIN => Box::new(redisson::Plain::join(ports[0], lock, number)?),
         FAIR => Box::new(redisson::Fair::join(ports[0], lock, number)?),
         REDIS_PY | REDLOCK | REDLOCK_ON_THREE => {
@@ -93,9 +117,27 @@ pub fn contender(
     })
 }
 
+/// Joins those who are there at a server of this way.
+pub fn member(way: &str, port: u16) -> io::Result<Box<dyn Member>> {
+    Ok(match way {
+        ETCD => Box::new(etcd::Client::join(port, "members")?),
+        ZOOKEEPER => Box::new(zookeeper::Session::join(port, zookeeper::MEMBERS)?),
+        other => return Err(io::Error::other(format!("{other} has no members"))),
+    })
+}
+
+/// Watches those who are there.
+pub fn watcher(way: &str, port: u16) -> io::Result<Box<dyn Watcher>> {
+    Ok(match way {
+        ETCD => Box::new(etcd::PrefixWatch::begin(port)?),
+        ZOOKEEPER => Box::new(zookeeper::Session::watch(port)?),
+        other => return Err(io::Error::other(format!("{other} has no watchers"))),
+    })
+}
+
 /// Those that bring servers of their own, each started or the reason why it cannot be.
 pub fn strangers() -> impl Iterator<Item = io::Result<Box<dyn Way>>> {
-    [postgres::start, zookeeper::start, etcd]
+    [postgres::start, zookeeper, etcd]
         .into_iter()
         .map(|start| start())
 }

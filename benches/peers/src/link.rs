@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
-use tether_testing::resp::{Frame, Unread, encode, parse};
+use tether_testing::resp::{Frame, Unread, encode, length, parse};
 
 /// No answer takes as long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,7 +35,8 @@ impl Link {
         self.stream.is_some()
     }
 
-    fn descriptor(&self) -> Option<RawFd> {
+    /// None if it is broken.
+    pub fn descriptor(&self) -> Option<RawFd> {
         self.stream.as_ref().map(AsRawFd::as_raw_fd)
     }
 
@@ -70,15 +71,29 @@ impl Link {
         }
     }
 
+    /// The same as it is, for frames that are long and need not be taken apart.
+    pub fn buffered_bytes(&mut self) -> Option<&[u8]> {
+        let begin = self.used;
+        match length(&self.received[begin..]) {
+            Ok(length) => {
+                self.used += length;
+                Some(&self.received[begin..self.used])
+            }
+            Err(Unread::Incomplete) => None,
+            Err(Unread::Broken(why)) => panic!("the server sent a broken frame: {why}"),
+        }
+    }
+
     /// Waits for more; the connection is broken if none comes.
     pub fn receive(&mut self) {
-        const CHUNK: usize = 4096;
+        const LEAST: usize = 4096;
         let Some(stream) = &mut self.stream else {
             return;
         };
         self.received.drain(..std::mem::take(&mut self.used));
         let had = self.received.len();
-        self.received.resize(had + CHUNK, 0);
+        // The more has come of a frame, the more is to come.
+        self.received.resize(had + had.max(LEAST), 0);
         let more = stream.read(&mut self.received[had..]).unwrap_or(0);
         self.received.truncate(had + more);
         if more == 0 {
@@ -95,19 +110,26 @@ impl Link {
 
 /// Waits until something has come on one of these, or one breaks, for so long at most; receives what came.
 pub fn receive_any(links: &mut [Link], limit: Duration) {
-    let watched = |link: &Link| libc::pollfd {
-        // The system passes over those below 0.
-        fd: link.descriptor().unwrap_or(-1),
+    // The system passes over those below 0.
+    let sockets: Vec<_> = links
+        .iter()
+        .map(|link| link.descriptor().unwrap_or(-1))
+        .collect();
+    for at in await_any(&sockets, limit) {
+        links[at].receive();
+    }
+}
+
+/// Waits until something has come on one of these, or one breaks, for so long at most; the places of those.
+pub fn await_any(sockets: &[RawFd], limit: Duration) -> Vec<usize> {
+    let watched = |socket: &RawFd| libc::pollfd {
+        fd: *socket,
         events: libc::POLLIN,
         revents: 0,
     };
-    let mut all: Vec<_> = links.iter().map(watched).collect();
+    let mut all: Vec<_> = sockets.iter().map(watched).collect();
     let limit_ms = limit.as_millis().try_into().unwrap_or(i32::MAX);
     // SAFETY: it fills in so many descriptors, which are there.
     unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, limit_ms) };
-    for (link, watched) in links.iter_mut().zip(&all) {
-        if watched.revents != 0 {
-            link.receive();
-        }
-    }
+    (0..all.len()).filter(|at| all[*at].revents != 0).collect()
 }

@@ -1,10 +1,11 @@
 //! ZooKeeper's lock recipe: a node of one's own in a row, and a watch on the one before it.
 
 use super::process::{Process, QueueEntry};
-use super::{Contender, Crash, Way, unexpected};
+use super::{Contender, Crash, Member, Watcher, Way, unexpected};
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -107,6 +108,7 @@ const DELETE: i32 = 2;
 const EXISTS: i32 = 3;
 const CHILDREN: i32 = 8;
 const PING: i32 = 11;
+const ADD_WATCH: i32 = 106;
 const NO_NODE: i32 = -101;
 const NODE_EXISTS: i32 = -110;
 /// Numbers of answers that belong to no request.
@@ -154,14 +156,7 @@ impl Session {
 
     /// The path that it got.
     fn create(&mut self, path: &str, flags: i32) -> io::Result<String> {
-        let mut body = [bytes(path.as_bytes()), bytes(b"")].concat();
-        // One right: anyone may do anything.
-        body.extend_from_slice(&1_i32.to_be_bytes());
-        body.extend_from_slice(&31_i32.to_be_bytes());
-        body.extend_from_slice(&bytes(b"world"));
-        body.extend_from_slice(&bytes(b"anyone"));
-        body.extend_from_slice(&flags.to_be_bytes());
-        let (error, answer) = self.request(CREATE, &body)?;
+        let (error, answer) = self.request(CREATE, &node(path, b"", flags))?;
         if error != 0 {
             return Err(unexpected(NAME, error.to_string().as_bytes()));
         }
@@ -215,24 +210,115 @@ impl Session {
     /// starts may forget whoever said hello, so that one has to come again.
     fn frame(&mut self) -> io::Result<Vec<u8>> {
         loop {
-            if let Some(length) = self.received.first_chunk() {
-                let end = 4 + u32::from_be_bytes(*length) as usize;
-                if self.received.len() >= end {
-                    let frame = self.received[4..end].to_vec();
-                    self.received.drain(..end);
-                    return Ok(frame);
-                }
+            if let Some(frame) = self.buffered() {
+                return Ok(frame);
             }
-            let mut chunk = [0; 16 * 1024];
-            match self.stream.read(&mut chunk) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => self.received.extend_from_slice(&chunk[..count]),
+            match self.receive() {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.number > 0 => {
                     self.send(PONG, PING, &[])?
                 }
-                Err(error) => return Err(error),
+                received => received?,
             }
         }
+    }
+
+    /// The next frame, if all of it has come.
+    fn buffered(&mut self) -> Option<Vec<u8>> {
+        let length = self.received.first_chunk()?;
+        let end = 4 + u32::from_be_bytes(*length) as usize;
+        let frame = self.received.get(4..end)?.to_vec();
+        self.received.drain(..end);
+        Some(frame)
+    }
+
+    fn receive(&mut self) -> io::Result<()> {
+        let mut chunk = [0; 16 * 1024];
+        match self.stream.read(&mut chunk)? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            count => {
+                self.received.extend_from_slice(&chunk[..count]);
+                Ok(())
+            }
+        }
+    }
+
+    /// Those who watch the members are sent each change of them, with its path, until their session ends: as Curator's newer
+    /// caches are.
+    pub fn watch(port: u16) -> io::Result<Session> {
+        const PERSISTENT_AND_RECURSIVE: i32 = 1;
+        let mut session = Session::join(port, MEMBERS)?;
+        let mode = PERSISTENT_AND_RECURSIVE.to_be_bytes();
+        let body = [bytes(session.lock.as_bytes()), mode.to_vec()].concat();
+        match session.request(ADD_WATCH, &body)? {
+            (0, _) => Ok(session),
+            (error, _) => Err(unexpected(NAME, error.to_string().as_bytes())),
+        }
+    }
+}
+
+/// The name below which members have their nodes.
+pub const MEMBERS: &str = "members";
+
+impl Member for Session {
+    fn add(&mut self, names: &[String]) -> io::Result<()> {
+        const EPHEMERAL: i32 = 1;
+        const AT_ONCE: usize = 500;
+        for names in names.chunks(AT_ONCE) {
+            for name in names {
+                self.number += 1;
+                let path = format!("{}/{name}", self.lock);
+                let node = node(&path, b"a-value-of-some-bytes", EPHEMERAL);
+                self.send(self.number, CREATE, &node)?;
+            }
+            for _ in names {
+                while match self.answer()? {
+                    (EVENT | PONG, _, _) => true,
+                    (_, 0, _) => false,
+                    (_, error, _) => return Err(unexpected(NAME, error.to_string().as_bytes())),
+                } {}
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, name: &str) -> io::Result<()> {
+        self.mine = format!("{}/{name}", self.lock);
+        self.release()
+    }
+
+    fn tend(&mut self) -> io::Result<()> {
+        self.ping()
+    }
+}
+
+impl Watcher for Session {
+    fn descriptor(&self) -> RawFd {
+        self.stream.as_raw_fd()
+    }
+
+    fn gone(&mut self) -> io::Result<Vec<String>> {
+        const DELETED: i32 = 2;
+        // A number, a transaction's, and an error; the kind of the event, the session's state.
+        const KIND: usize = 16;
+        const PATH: usize = 24;
+        self.receive()?;
+        let mut gone = Vec::new();
+        while let Some(frame) = self.buffered() {
+            let number = |at: usize| {
+                let bytes = frame.get(at..at + 4)?.try_into().ok()?;
+                Some(i32::from_be_bytes(bytes))
+            };
+            if (number(0), number(KIND)) == (Some(EVENT), Some(DELETED)) {
+                let path = texts(&frame, PATH, 1).remove(0);
+                let name = path.rsplit('/').next().unwrap_or_default();
+                gone.push(name.to_owned());
+            }
+        }
+        Ok(gone)
+    }
+
+    fn tend(&mut self) -> io::Result<()> {
+        self.send(PONG, PING, &[])
     }
 }
 
@@ -274,6 +360,17 @@ impl Contender for Session {
     fn requests(&self) -> u64 {
         self.requests
     }
+}
+
+/// What makes a node that anyone may do anything with.
+fn node(path: &str, value: &[u8], flags: i32) -> Vec<u8> {
+    let mut body = [bytes(path.as_bytes()), bytes(value)].concat();
+    body.extend_from_slice(&1_i32.to_be_bytes());
+    body.extend_from_slice(&31_i32.to_be_bytes());
+    body.extend_from_slice(&bytes(b"world"));
+    body.extend_from_slice(&bytes(b"anyone"));
+    body.extend_from_slice(&flags.to_be_bytes());
+    body
 }
 
 /// With their length before them.
