@@ -23,8 +23,10 @@ case ${1:-} in
     --lint)
         unformatted=$(gofmt -l .)
         [ -z "$unformatted" ] || { printf 'go: gofmt would change: %s\n' "$unformatted" >&2; exit 1; }
-        go vet ./...
-        exec go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+        for module in . gocron; do
+            (cd $module && go vet ./... && go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...)
+        done
+        exit
         ;;
     --conform)
         shift
@@ -37,7 +39,9 @@ esac
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
 status=0
-go test -race -count=1 -v "$@" ./... >"$output" 2>&1 || status=$?
+for module in . gocron; do
+    (cd $module && go test -race -count=1 -v "$@" ./...) >>"$output" 2>&1 || status=$?
+done
 grep -vE '^ *(=== |--- (PASS|SKIP))' "$output" || true
 count() { grep -cE "^ *--- $1" "$output" || true; }
 [ $status = 0 ] && word=ok || word=FAILED
