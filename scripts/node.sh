@@ -29,11 +29,8 @@ case ${1:-} in
         ;;
 esac
 
-if [ "${1:-}" = --vectors ]; then
-    shift
-    set -- vector
-    TETHER_SERVER=none
-fi
+tests='*'
+[ "${1:-}" != --vectors ] || { shift; tests=vectors TETHER_SERVER=none; }
 SERVER=${TETHER_SERVER:-$("$ROOT/scripts/need.sh" server >&2 && "$ROOT/scripts/need.sh" --server-path)}
 MODULE=${TETHER_MODULE:-$ROOT/target/release/libtether.so}
 rm -rf dist
@@ -47,7 +44,8 @@ report=$(mktemp)
 trap 'rm -f "$report"' EXIT
 only=()
 for name in "$@"; do only+=(--test-name-pattern "$name"); done
-TETHER_SERVER=$SERVER TETHER_MODULE=$MODULE node --test "${only[@]}" --test-reporter=spec dist/test/*.test.js | tee "$report" || true
+# shellcheck disable=SC2086 # a pattern
+TETHER_SERVER=$SERVER TETHER_MODULE=$MODULE node --test "${only[@]}" --test-reporter=spec dist/test/$tests.test.js | tee "$report" || true
 count() { sed -n "s/^ℹ $1 //p" "$report"; }
 failed=$(($(count fail) + $(count cancelled)))
 [ "$failed" = 0 ] && word=ok || word=FAILED

@@ -99,6 +99,8 @@ export class Core {
   readonly #timed = new Set<Request>();
   readonly #byId = new Map<Id, Request>();
   readonly #places = new Map<Bytes, Request[]>();
+  /** Requests of tasks that were released, and that the server did not take back, or keeps (P-OWNER-4). */
+  readonly #lingering = new Set<Request>();
   #labels = 0;
   #greatestToken = 0;
   #mine: Mine | undefined;
@@ -292,7 +294,7 @@ export class Core {
       return this.#granted(open, id);
     }
     // P-OWNER-3, P-OWNER-4.
-    const isRefused = request.wait === 0 && before.some((other) => other.refusal);
+    const isRefused = request.wait === 0 && (before.some((other) => other.refusal) || this.#lingers(request));
     if (open && request.wait !== 0) {
       const why = failure("deadlock", "this owner holds it, or waits for it, already");
       return this.#tell({ kind: "refused", id, ...why });
@@ -327,6 +329,19 @@ export class Core {
       return failure("crossslot", "in a cluster all keys must be of one slot");
     }
     return undefined;
+  }
+
+  /** Whether the server has something of this request's task still: it would take the request for a deadlock (P-OWNER-4). */
+  #lingers({ terms, keys, isTemporary }: Request): boolean {
+    for (const former of terms.task === undefined ? [] : this.#lingering) {
+      const isOfTask = former.terms.task === terms.task && former.isTemporary === isTemporary;
+      if (isOfTask && former.keys.some((key) => keys.includes(key))) return true;
+    }
+    return false;
+  }
+
+  #linger(request: Request): void {
+    if (request.terms.task !== undefined) this.#lingering.add(request);
   }
 
   #freshLabel(): Bytes {
@@ -376,6 +391,7 @@ export class Core {
   /** P-LEAST-2: the hold is extended to what is left of its time, and kept unseen. */
   #keep(request: Request): void {
     request.phase = "extending";
+    this.#linger(request);
     const rest = this.#restOf(request);
     if (rest <= 0) {
       request.phase = "releasing";
@@ -879,6 +895,7 @@ export class Core {
   #sendIfFirst(request: Request): void {
     if (this.#link !== "up" || this.#mine?.isOfResume || request.phase !== "queued" || this.#isClosed) return;
     if (request.places.some((place) => this.#places.get(place)?.[0] !== request)) return;
+    if (this.#lingers(request)) return;
     request.phase = "asked";
     request.floor = this.#greatestToken;
     this.#ask(request);
@@ -925,6 +942,10 @@ export class Core {
       request.phase = "queued";
       request.refusal = error;
       return this.#tryAgain(() => this.#sendIfFirst(request));
+    }
+    if (request.wait !== 0 && error.code === "DEADLOCK" && this.#lingers(request)) {
+      request.phase = "queued"; // It overtook a release that was refused.
+      return;
     }
     const names: Record<string, ErrorName> = { DEADLOCK: "deadlock", QUARANTINE: "taken" };
     this.#finish(request, undefined, refusalOf(names[error.code] ?? "refused", error));
@@ -1034,6 +1055,7 @@ export class Core {
   #notReleased(request: Request, key: Bytes, error: ErrorReply): void {
     request.unsettled.set(key, false);
     request.refusal = error;
+    this.#linger(request);
     this.#tellReleasing(request, error);
     for (const place of request.places) {
       for (const other of [...(this.#places.get(place) ?? [])]) {
@@ -1080,6 +1102,7 @@ export class Core {
     this.#requests.delete(request);
     this.#timed.delete(request);
     for (const key of request.keys) this.#leavePlace(request, key);
+    if (this.#lingering.delete(request)) for (const other of [...this.#requests]) this.#sendIfFirst(other);
   }
 
   // ---- sessions ----
