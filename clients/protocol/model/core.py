@@ -209,6 +209,7 @@ class Core:
         was_up = self.link != "none"
         had_session = self.secret is not None
         self.fence = None
+        self.cut()  # What follows from the losses goes to the next connection.
         self.lose_all("silence")
         self.secret = None
         if was_up:
@@ -540,7 +541,7 @@ class Core:
         return any(r.phase in ("held", "releasing", "extending", "kept") for r in self.requests)
 
     def need_link(self):
-        if self.link == "none" and self.connect_at is None:
+        if self.link == "none" and self.connect_at is None and not self.is_losing:
             self.link = "opening"
             self.orders.append("connect")
 
@@ -699,6 +700,7 @@ class Core:
 
     def lose_all(self, why):
         """The session is gone, or the connection without one."""
+        self.is_losing = True  # Whether to connect again is decided after it.
         for request in list(self.requests):
             if request.phase == "held":
                 self.fail(request, why, None)
@@ -710,8 +712,9 @@ class Core:
                 request.has_waited = request.has_waited or request.phase in ("waiting",)
                 request.phase = "queued"
                 request.early = None
+        self.is_losing = False
 
-    is_elsewhere = False
+    is_elsewhere = is_losing = False
 
     def demoted(self):
         """P-SESS-8."""
@@ -720,6 +723,7 @@ class Core:
         if not self.secret:
             self.is_elsewhere = True
             self.fence = None
+            self.cut()
             self.lose_all("demoted")
             self.is_elsewhere = False
             self.drop("leave")
@@ -818,6 +822,7 @@ class Core:
             return self.demoted()
         if reason == "ended" and self.secret and self.keeps("P-SESS-10"):
             self.secret = self.fence = None
+            self.cut()
             self.lose_all("ended")
             return self.drop("leave")
         if request is not None:
