@@ -1,33 +1,52 @@
-//! Where the server is, and who says so.
+//! Where the server is, who says so, and how it is greeted.
 
+use crate::core::{code, is_passing, words};
 use crate::error::Error;
-use crate::line::{Line, Manner, Role, error_of, late};
+use crate::resp::Frame;
+use crate::socket::Wire;
 use crate::tls::{Certificates, Tls};
+use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redis::{
-    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisResult, Value, cmd,
-};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisResult};
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::timeout;
 
 type Place = (String, u16);
 
+/// How a connection is opened, and greeted on.
+pub trait Open: Send + Sync {
+    /// A connection to the server that it is now.
+    fn open(&self, within: Duration) -> BoxFuture<'_, Result<Wire, Error>>;
+
+    /// Whether the server is reached by a Unix socket.
+    fn is_unix(&self) -> bool;
+}
+
 /// A server, those of which one is the master, or the master that Sentinels name.
 pub struct Address {
     /// One at least. With Sentinels its host is the master's name, and the port means nothing.
     servers: Vec<ConnectionInfo>,
     sentinels: Vec<ConnectionInfo>,
-    manner: Manner,
+    tls: Tls,
+    /// What the connection is called in lists of clients.
+    name: String,
     /// It is the only one, also as a replica.
     is_fixed: bool,
 }
 
-/// Of a client's name; the server has no limit that matters.
+/// Of a client's name (P-CONN-3).
 const LONGEST_NAME: usize = 200;
 
-/// So often a replica's word is taken for where its master is.
+/// So often a replica's word is taken for where its master is (P-CONN-5).
 const HOPS: usize = 2;
+
+/// What ROLE says.
+enum Role {
+    /// Or a server that may not be asked: LOCK.SERVER says it, too.
+    Master,
+    ReplicaOf(Option<Place>),
+}
 
 impl Address {
     pub fn new(
@@ -37,7 +56,9 @@ impl Address {
         name: Option<&str>,
     ) -> Result<Address, Error> {
         let parsed = |urls: &[String]| -> Result<Vec<_>, Error> {
-            urls.iter().map(|url| parse(url).map_err(refused)).collect()
+            let parsed =
+                |url: &String| parse(url).map_err(|error| Error::Refused(format!("URL {error}")));
+            urls.iter().map(parsed).collect()
         };
         let servers = parsed(urls)?;
         let sentinels = parsed(sentinels)?;
@@ -46,78 +67,113 @@ impl Address {
             true => Tls::new(certificates)?,
             false => Tls::default(),
         };
-        let name = name.map_or_else(own_name, fit_name);
         Ok(Address {
             servers,
             sentinels,
-            manner: Manner { tls, name },
+            tls,
+            name: name.map_or_else(own_name, fit_name),
             is_fixed: false,
         })
     }
 
     /// One server, whatever it says of others.
+    #[cfg(feature = "quorum")]
     pub fn fixed(mut self) -> Address {
         self.is_fixed = true;
         self
     }
 
-    /// A connection to the server that it is now: to a master, unless it is a fixed one.
-    pub async fn connect(&self, within: Duration) -> Result<Line, Error> {
+    async fn connect(&self, within: Duration) -> Result<Wire, Error> {
         if !self.sentinels.is_empty() {
             let place = self.master(within / 2).await?;
-            let server = self.servers[0]
-                .clone()
-                .set_addr(at(&self.servers[0], place));
-            let mut line = Line::connect(&server, &self.manner, within / 2).await?;
-            // A Sentinel may not have heard yet.
-            return match line.role().await? {
-                Role::Master => Ok(line),
-                Role::ReplicaOf(_) => Err(replica()),
+            let server = self.servers[0].clone();
+            let server = server.set_addr(at(&self.servers[0], place));
+            // A Sentinel may not have heard yet (P-CONN-7).
+            return match self.greet(&server).await? {
+                (wire, Role::Master) => Ok(wire),
+                (_, Role::ReplicaOf(_)) => Err(Error::replica()),
             };
         }
         let share = within / u32::try_from(self.servers.len()).unwrap_or(u32::MAX);
         let mut why = None;
         for server in &self.servers {
-            let connected = timeout(share, self.connect_at(server, share)).await;
-            match connected.unwrap_or_else(|_| Err(late())) {
-                Ok(line) => return Ok(line),
+            let connected = timeout(share, self.connect_at(server)).await;
+            match connected.unwrap_or_else(|_| Err(Error::late())) {
+                Ok(wire) => return Ok(wire),
                 Err(error) => why = Some(error),
             }
         }
-        Err(why.unwrap_or_else(|| Error::Refused("there is no address".to_owned())))
+        Err(why.unwrap_or_else(|| Error::Refused("URL there is none".to_owned())))
     }
 
     /// To this server, or to its master.
-    async fn connect_at(&self, server: &ConnectionInfo, within: Duration) -> Result<Line, Error> {
-        let mut line = Line::connect(server, &self.manner, within).await?;
-        if self.is_fixed {
-            return Ok(line);
-        }
-        for _ in 0..HOPS {
-            match line.role().await? {
-                Role::Master => return Ok(line),
-                Role::ReplicaOf(Some(master)) => {
-                    let master = server.clone().set_addr(at(server, master));
-                    line = Line::connect(&master, &self.manner, within).await?;
+    async fn connect_at(&self, server: &ConnectionInfo) -> Result<Wire, Error> {
+        let mut server = server.clone();
+        for _ in 0..=HOPS {
+            match self.greet(&server).await? {
+                (wire, Role::Master) => return Ok(wire),
+                (wire, _) if self.is_fixed => return Ok(wire),
+                (_, Role::ReplicaOf(Some(master))) => {
+                    let master = at(&server, master);
+                    server = server.set_addr(master);
                 }
-                Role::ReplicaOf(None) => break,
+                (_, Role::ReplicaOf(None)) => break,
             }
         }
-        match line.role().await? {
-            Role::Master => Ok(line),
-            Role::ReplicaOf(_) => Err(replica()),
-        }
+        Err(Error::replica())
     }
 
-    /// What more than half of the Sentinels say; where so many do not answer in time, what most say.
+    /// P-CONN-2.
+    async fn greet(&self, server: &ConnectionInfo) -> Result<(Wire, Role), Error> {
+        let mut wire = Wire::connect(server.addr(), &self.tls).await?;
+        let settings = server.redis_settings();
+        let mut hello = words!["HELLO", "3"];
+        if let Some(password) = settings.password() {
+            let user = settings.username().unwrap_or("default");
+            hello.extend(words!["AUTH", user, password]);
+        }
+        let name = words!["CLIENT", "SETNAME", &self.name];
+        let database = words!["SELECT", u64::try_from(settings.db()).unwrap_or(0)];
+        let select = if settings.db() == 0 {
+            None
+        } else {
+            Some(database)
+        };
+        // Who may not have a name does without (P-CONN-3).
+        let (hello, select, role) = match select {
+            None => {
+                let [hello, _, role] = wire.ask([hello, name, words!["ROLE"]]).await?;
+                (hello, Frame::Null, role)
+            }
+            Some(select) => {
+                let [hello, _, select, role] =
+                    wire.ask([hello, name, select, words!["ROLE"]]).await?;
+                (hello, select, role)
+            }
+        };
+        for (answer, is_needed) in [(&hello, true), (&select, true), (&role, false)] {
+            match answer.error() {
+                None => {}
+                Some(error) if code(error) == "NOPERM" && !is_needed => {}
+                Some(error) if is_passing(error) => {
+                    return Err(Error::Unreachable(error.to_owned()));
+                }
+                Some(error) => return Err(Error::Refused(error.to_owned())),
+            }
+        }
+        wire.is_cluster = hello.named("mode").and_then(Frame::bytes) == Some(b"cluster");
+        Ok((wire, role_of(&role)))
+    }
+
+    /// What more than half of the Sentinels say; where so many do not answer in time, what most say (P-CONN-7).
     async fn master(&self, within: Duration) -> Result<Place, Error> {
         let name = match self.servers[0].addr() {
             ConnectionAddr::Tcp(name, _) | ConnectionAddr::TcpTls { host: name, .. } => name,
-            _ => return Err(Error::Refused("the URL has no name of a master".to_owned())),
+            _ => return Err(Error::Refused("URL it has no name of a master".to_owned())),
         };
         let asked = self.sentinels.iter();
         let mut asked: FuturesUnordered<_> = asked
-            .map(|at| ask(at, &self.manner, name, within))
+            .map(|at| self.ask_sentinel(at, name, within))
             .collect();
         let mut named = Vec::new();
         let mut why = None;
@@ -136,6 +192,70 @@ impl Address {
         place.ok_or_else(|| {
             why.unwrap_or_else(|| Error::Unreachable("there is no sentinel".to_owned()))
         })
+    }
+
+    async fn ask_sentinel(
+        &self,
+        sentinel: &ConnectionInfo,
+        name: &str,
+        within: Duration,
+    ) -> Result<Place, Error> {
+        let unreachable =
+            |why: String| Error::Unreachable(format!("sentinel {}: {why}", sentinel.addr()));
+        let answer = timeout(within, async {
+            let mut wire = Wire::connect(sentinel.addr(), &self.tls).await?;
+            let settings = sentinel.redis_settings();
+            let question = words!["SENTINEL", "GET-MASTER-ADDR-BY-NAME", name];
+            let hello = match settings.password() {
+                Some(password) => {
+                    let user = settings.username().unwrap_or("default");
+                    words!["HELLO", "3", "AUTH", user, password]
+                }
+                None => words!["HELLO", "3"],
+            };
+            let [_, answer] = wire.ask([hello, question]).await?;
+            Ok(answer)
+        });
+        let answer = answer
+            .await
+            .map_err(|_| unreachable("no answer in time".to_owned()))?;
+        let place = match answer.map_err(|error: Error| unreachable(error.to_string()))? {
+            Frame::Array(place) => match &place[..] {
+                [Frame::Bytes(host), Frame::Bytes(port)] => {
+                    let port = std::str::from_utf8(port)
+                        .ok()
+                        .and_then(|port| port.parse().ok());
+                    String::from_utf8(host.clone()).ok().zip(port)
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        place.ok_or_else(|| unreachable(format!("it knows no master '{name}'")))
+    }
+}
+
+impl Open for Address {
+    fn open(&self, within: Duration) -> BoxFuture<'_, Result<Wire, Error>> {
+        Box::pin(self.connect(within))
+    }
+
+    fn is_unix(&self) -> bool {
+        matches!(self.servers[0].addr(), ConnectionAddr::Unix(_))
+    }
+}
+
+fn role_of(role: &Frame) -> Role {
+    let Frame::Array(role) = role else {
+        return Role::Master;
+    };
+    match &role[..] {
+        [Frame::Bytes(is), ..] if is == b"master" => Role::Master,
+        [_, Frame::Bytes(host), Frame::Int(port), ..] => {
+            let host = String::from_utf8(host.clone()).ok();
+            Role::ReplicaOf(host.zip(u16::try_from(*port).ok()))
+        }
+        _ => Role::ReplicaOf(None),
     }
 }
 
@@ -156,34 +276,6 @@ fn at(server: &ConnectionInfo, (host, port): Place) -> ConnectionAddr {
     }
 }
 
-fn replica() -> Error {
-    Error::Unreachable("it is a replica".to_owned())
-}
-
-async fn ask(
-    sentinel: &ConnectionInfo,
-    manner: &Manner,
-    name: &str,
-    within: Duration,
-) -> Result<Place, Error> {
-    let answer = timeout(within, async {
-        let mut line = Line::connect(sentinel, manner, within).await?;
-        let mut question = cmd("SENTINEL");
-        question.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-        line.ask(&question).await
-    });
-    let unreachable =
-        |why: String| Error::Unreachable(format!("sentinel {}: {why}", sentinel.addr()));
-    let answer = answer
-        .await
-        .map_err(|_| unreachable("no answer in time".to_owned()))?;
-    let place = match answer.map_err(|error| unreachable(error.to_string()))? {
-        Value::Array(place) => redis::from_redis_value(Value::Array(place)).ok(),
-        _ => None,
-    };
-    place.ok_or_else(|| unreachable(format!("it knows no master '{name}'")))
-}
-
 /// The first of those that most name, and how many do.
 fn most_named(named: &[Place]) -> Option<(&Place, usize)> {
     let votes = |place: &Place| named.iter().filter(|other| *other == place).count();
@@ -192,11 +284,8 @@ fn most_named(named: &[Place]) -> Option<(&Place, usize)> {
     counted.max_by_key(|(_, votes)| *votes)
 }
 
-/// With RESP3, which has pushes.
 fn parse(url: &str) -> RedisResult<ConnectionInfo> {
-    let address = url.into_connection_info()?;
-    let settings = address.redis_settings().clone();
-    Ok(address.set_redis_settings(settings.set_protocol(ProtocolVersion::RESP3)))
+    url.into_connection_info()
 }
 
 /// `tether:<host>:<pid>:<program>`, which `tether who` decodes, so that a list of clients says who somebody is.
@@ -218,13 +307,6 @@ fn fit_name(name: &str) -> String {
     name.chars().take(LONGEST_NAME).map(fit).collect()
 }
 
-fn refused(error: redis::RedisError) -> Error {
-    match error_of(error) {
-        Error::Unreachable(why) => Error::Refused(why),
-        other => other,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,14 +317,11 @@ mod tests {
 
     #[test]
     fn user_password_and_database_are_those_of_the_url() {
-        let address = address("redis://ann:secret@first:1/2?protocol=resp2");
+        let address = address("redis://ann:secret@first:1/2");
         let settings = address.redis_settings();
         assert_eq!(settings.username(), Some("ann"));
         assert_eq!(settings.password(), Some("secret"));
-        assert_eq!(
-            (settings.db(), settings.protocol()),
-            (2, ProtocolVersion::RESP3)
-        );
+        assert_eq!(settings.db(), 2);
     }
 
     #[test]

@@ -1,11 +1,43 @@
-//! Moments on a clock that goes on while the machine is suspended, the same for all its processes.
+//! The clocks, and moments on the one that goes on while the machine is suspended.
 
+use crate::core::{BootClock, Now};
 use rustix::time::{ClockId, clock_gettime};
 use std::ops::Add;
 use std::time::Duration;
 
-/// Nanoseconds since some moment before the machine started. On Linux it is CLOCK_BOOTTIME; elsewhere CLOCK_MONOTONIC, which
-/// on macOS goes on during sleep, too.
+/// Where CLOCK_MONOTONIC goes on during sleep, it is both.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const BOOT: ClockId = ClockId::Boottime;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const BOOT: ClockId = ClockId::Monotonic;
+
+/// Which clock this system has that runs on in suspend.
+pub const BOOT_CLOCK: BootClock = match cfg!(any(
+    target_os = "linux",
+    target_os = "android",
+    target_vendor = "apple"
+)) {
+    true => BootClock::Exact,
+    false => BootClock::Missing,
+};
+
+/// Both clocks, the one that runs on in suspend first: if this is interrupted between the two, it does not look as if the machine had
+/// been suspended.
+pub fn now() -> Now {
+    let boot = read(BOOT);
+    let mono = read(ClockId::Monotonic);
+    Now { mono, boot }
+}
+
+fn read(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or(0);
+    Duration::new(seconds, nanoseconds)
+}
+
+/// Nanoseconds since some moment before the machine started, on a clock that goes on while it is suspended (Linux:
+/// CLOCK_BOOTTIME); the same for all its processes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct BootTime(pub u64);
 
@@ -15,14 +47,7 @@ impl BootTime {
 
     /// This moment. O(1), without a system call where the kernel allows.
     pub fn now() -> BootTime {
-        #[cfg(target_os = "linux")]
-        let clock = ClockId::Boottime;
-        #[cfg(not(target_os = "linux"))]
-        let clock = ClockId::Monotonic;
-        let now = clock_gettime(clock);
-        let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-        let nanoseconds = u64::try_from(now.tv_nsec).unwrap_or(0);
-        BootTime(seconds * 1_000_000_000 + nanoseconds)
+        BootTime(0) + read(BOOT)
     }
 
     /// How long it is from an earlier moment to this one; nothing if that is later.

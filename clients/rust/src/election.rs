@@ -1,63 +1,140 @@
 //! Leader election: one of those who stand for it leads at a time.
 
+use crate::callers::{State, Step};
+use crate::core::{Ask, Id, Kind};
 use crate::error::{Error, Loss};
-use crate::guard::Guard;
-use crate::locks::Locks;
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::guard::reached;
+use crate::link::Shared;
+use std::fmt;
+use std::sync::Arc;
+use tokio::sync::watch;
 
-/// A candidate. It stands for election while [`Election::term`] is awaited, behind those who came before.
+/// A candidate. It stands from the first [`Election::term`] until this and its [`Term`]s are dropped: after a term that was lost or
+/// resigned from, at the end of the queue.
 pub struct Election {
-    locks: Locks,
-    name: Vec<u8>,
-    /// Candidates that share a connection are owners of their own.
-    label: String,
+    shared: Arc<Shared>,
+    ask: Ask,
+    candidate: Option<Arc<Candidate>>,
 }
 
 /// The time for which a candidate leads: until it resigns, or loses the lead. Dropped, it resigns.
 #[must_use = "it ends when it is dropped"]
 pub struct Term {
-    guard: Guard,
+    candidate: Arc<Candidate>,
+    token: u64,
+    has_resigned: bool,
+}
+
+/// One request, which is asked for again after each term. Dropped, it stands no more.
+struct Candidate {
+    shared: Arc<Shared>,
+    id: Id,
+    state: watch::Receiver<State>,
+}
+
+impl Drop for Candidate {
+    fn drop(&mut self) {
+        self.shared.forget(self.id);
+    }
+}
+
+impl fmt::Debug for Election {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = String::from_utf8_lossy(&self.ask.keys[0]);
+        f.debug_struct("Election")
+            .field("name", &name)
+            .field("stands", &self.candidate.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Term")
+            .field("token", &self.token)
+            .field("check", &self.check())
+            .finish()
+    }
 }
 
 impl Election {
-    pub(crate) fn new(locks: Locks, name: &[u8]) -> Election {
-        static CANDIDATES: AtomicU64 = AtomicU64::new(0);
-        let number = CANDIDATES.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn new(shared: Arc<Shared>, name: &[u8], value: &[u8]) -> Election {
+        let kind = Kind::Temporary {
+            value: value.to_vec(),
+            is_sequence: false,
+            is_elected: true,
+        };
         Election {
-            locks,
-            name: name.to_vec(),
-            label: format!("candidate-{number}"),
+            shared,
+            ask: Ask::new(vec![name.to_vec()], kind),
+            candidate: None,
         }
     }
 
-    /// Waits until this candidate leads, also while the connection is broken. If this future is dropped, it stands no more.
+    /// Waits until this candidate leads, also while no server is reached. If this future is dropped, it stands on.
     ///
     /// # Errors
-    /// As of [`LockRequest::acquire`](crate::LockRequest::acquire); [`Error::AskedAlready`] while this candidate leads.
+    /// Why it stands no more, as of [`LockRequest::acquire`](crate::LockRequest::acquire); the next call stands again.
+    /// [`Error::Deadlock`] if this client has another candidate for the name.
     pub async fn term(&mut self) -> Result<Term, Error> {
-        let lead = self.locks.lock(&self.name).owner(&self.label);
-        let guard = lead.acquire().await?;
-        Ok(Term { guard })
+        let candidate = match &self.candidate {
+            Some(candidate) => candidate.clone(),
+            None => {
+                let (id, state) = self.shared.acquire(self.ask.clone())?;
+                let shared = self.shared.clone();
+                let candidate = Arc::new(Candidate { shared, id, state });
+                self.candidate.insert(candidate).clone()
+            }
+        };
+        let mut state = candidate.state.clone();
+        let is_settled = |state: &State| matches!(state.step, Step::Held | Step::Refused(_));
+        let state = reached(&mut state, is_settled).await;
+        match state.step {
+            Step::Held => Ok(Term {
+                candidate,
+                token: state.token,
+                has_resigned: false,
+            }),
+            step => {
+                self.candidate = None;
+                Err(match step {
+                    Step::Refused(error) => error,
+                    _ => Error::Closed,
+                })
+            }
+        }
     }
 }
 
 impl Term {
-    /// Greater than that of every earlier term: see [`Guard::token`].
+    /// Greater than that of every earlier term: see [`Guard::token`](crate::Guard::token).
     pub fn token(&self) -> u64 {
-        self.guard.token()
+        self.token
     }
 
-    /// As [`Guard::check`].
+    /// As [`Guard::check`](crate::Guard::check).
     ///
     /// # Errors
     /// Why this candidate leads no more.
     pub fn check(&self) -> Result<(), Loss> {
-        self.guard.check()
+        let Candidate { shared, id, state } = &*self.candidate;
+        shared.check(*id, self.token, state)
     }
 
-    /// As [`Guard::lost`].
+    /// As [`Guard::lost`](crate::Guard::lost).
     pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static {
-        self.guard.lost()
+        let mut state = self.candidate.state.clone();
+        let (birth, token) = (self.candidate.shared.birth(), self.token);
+        async move {
+            if birth.was_before_fork() {
+                return Loss::Forked;
+            }
+            let is_over = |state: &State| state.token != token || matches!(state.step, Step::Lost);
+            match reached(&mut state, is_over).await.loss {
+                Some(loss) => loss,
+                None => std::future::pending().await,
+            }
+        }
     }
 
     /// Does this while the term lasts, then resigns. When the lead is lost, the work is dropped where it waits: what it does between
@@ -71,15 +148,38 @@ impl Term {
             loss = self.lost() => return Err(loss),
             done = work => done,
         };
-        self.resign().await?;
-        Ok(done)
+        self.check()?;
+        match self.resign().await {
+            Err(Error::Lost(loss)) => Err(loss),
+            // The client goes on until the server has taken it.
+            _ => Ok(done),
+        }
     }
 
-    /// Ends the term, so that the next candidate leads, and waits until the server has heard of it.
+    /// Ends the term, so that the next candidate leads, and waits for the server's answer, as
+    /// [`Guard::release`](crate::Guard::release) does.
     ///
     /// # Errors
-    /// Why it had ended before.
-    pub async fn resign(self) -> Result<(), Loss> {
-        self.guard.release().await
+    /// [`Error::Lost`] if it had ended before; [`Error::Refused`].
+    pub async fn resign(mut self) -> Result<(), Error> {
+        self.check()?;
+        self.has_resigned = true;
+        let Candidate { shared, id, state } = &*self.candidate;
+        shared.release(*id);
+        let (mut state, token) = (state.clone(), self.token);
+        let is_answered = |state: &State| state.token != token || state.step.is_release_answered();
+        let state = reached(&mut state, is_answered).await;
+        match state.step {
+            Step::Lost => Err(state.loss.map_or(Error::Closed, Error::Lost)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Term {
+    fn drop(&mut self) {
+        if !self.has_resigned && self.check().is_ok() {
+            self.candidate.shared.release(self.candidate.id);
+        }
     }
 }

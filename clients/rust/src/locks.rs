@@ -1,29 +1,39 @@
-//! What a program asks: a connection, and locks on it.
+//! What a program asks: a client, and locks of it.
 
 use crate::address::Address;
-use crate::backoff;
 use crate::clock::BootTime;
-use crate::core::{Mode, Request};
+use crate::core::{Ask, Bytes, Config, Kind, Mode};
 use crate::election::Election;
 use crate::error::Error;
 use crate::guard::{Attempt, Guard};
-use crate::line;
-use crate::link::{Shared, Way};
+use crate::link::{Shared, Trouble};
+use crate::observer::Observer;
 use crate::temporary::TemporaryKey;
-use crate::terms::{CONNECT_WITHIN, Terms};
 use crate::tls::Certificates;
-use crate::watch::Watch;
+use crate::watch::{LeaderWatch, Presence, Watch};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
 
-/// A connection to a server with the module, for any number of tasks. When it breaks, another is made. Clones are the same
-/// connection; it ends when the last of them, and of the guards, is dropped.
+/// A client of one server, or of the master among several, for any number of tasks. It connects when a call first needs a connection,
+/// and again whenever one does: make one of it, and keep it as long as the program.
+///
+/// Clones are the same client. It is closed when the last of them, and of the guards, is dropped.
 #[derive(Clone)]
 pub struct Locks {
     shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let trouble = self.trouble();
+        let trouble = trouble.borrow();
+        f.debug_struct("Locks")
+            .field("is_connected", &trouble.is_up)
+            .field("trouble", &trouble.error)
+            .finish_non_exhaustive()
+    }
 }
 
 /// How to connect; see [`Locks::builder`].
@@ -33,16 +43,18 @@ pub struct Builder {
     sentinels: Vec<String>,
     certificates: Certificates,
     name: Option<String>,
-    terms: Terms,
-    connect_within: Option<Duration>,
+    config: Config,
+    observer: Option<Arc<dyn Observer>>,
 }
 
-/// Without the URL and certificates, which have secrets in them.
+/// Without the URLs and certificates, which have secrets in them.
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder")
-            .field("terms", &self.terms)
-            .field("connect_within", &self.connect_within)
+            .field("grace", &self.config.grace)
+            .field("fence", &self.config.fence)
+            .field("stop_within", &self.config.stop_within)
+            .field("connect_timeout", &self.config.connect_timeout)
             .finish_non_exhaustive()
     }
 }
@@ -63,16 +75,16 @@ impl Builder {
         self
     }
 
-    /// Try for so long to connect at first, if the server cannot be reached. Default: once.
-    pub fn connect_within(mut self, time: Duration) -> Self {
-        self.connect_within = Some(time);
+    /// How long to try to open a connection, and to greet on it, once. Default: 5 seconds.
+    pub fn connect_timeout(mut self, time: Duration) -> Self {
+        self.config.connect_timeout = time;
         self
     }
 
     /// What lists of clients call this connection (`CLIENT SETNAME`), and so what says who holds a lock. Characters that the server
     /// does not take become `_`. Default:
     /// `tether:<host>:<pid>:<program>`, which `tether who` shows in three columns.
-    pub fn client_name(mut self, name: impl Into<String>) -> Self {
+    pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
@@ -99,31 +111,36 @@ impl Builder {
     /// back before the fence falls. The server gives the locks of a client that does not come back to others after this time.
     /// Default: no session; a connection that breaks loses its locks at once.
     pub fn grace(mut self, grace: Duration) -> Self {
-        self.terms.grace = Some(grace);
+        self.config.grace = Some(grace);
         self
     }
 
     /// How long to rely on a server that does not answer. After this time every lock is lost here, whatever the server does.
-    /// It counts from the sending of the last request that was answered. Default: the longest that holds, which is the grace
+    /// It counts from the sending of the last command that was answered. Default: the longest that holds, which is the grace
     /// less [`stop_within`](Builder::stop_within) and a second, or without a session half of the server's
     /// `tether.peer-timeout`.
     pub fn fence(mut self, fence: Duration) -> Self {
-        self.terms.fence = Some(fence);
+        self.config.fence = Some(fence);
         self
     }
 
     /// How long the work goes on after its lock is lost, at most. Default: 0.
     pub fn stop_within(mut self, stop_within: Duration) -> Self {
-        self.terms.stop_within = stop_within;
+        self.config.stop_within = stop_within;
         self
     }
 
-    /// Connects, checks that server and times fit together, and begins a session where a grace was given. Within a tokio
-    /// runtime.
+    /// Tell this what happens to requests.
+    pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
+        self.observer = Some(Arc::new(observer));
+        self
+    }
+
+    /// The client, which connects when it is needed. O(1).
     ///
     /// # Errors
-    /// [`Error::Unreachable`], [`Error::NoModule`], [`Error::Unfit`], or [`Error::Refused`] with the server's error.
-    pub async fn connect(self) -> Result<Locks, Error> {
+    /// [`Error::Refused`] if a URL or certificate is none.
+    pub fn build(self) -> Result<Locks, Error> {
         let Builder {
             urls,
             sentinels,
@@ -132,73 +149,64 @@ impl Builder {
             ..
         } = &self;
         let address = Address::new(urls, sentinels, certificates, name.as_deref())?;
-        let address = Arc::new(address);
-        let began = BootTime::now();
-        for failed in 0.. {
-            let now = BootTime::now();
-            let delay = backoff::delay(failed, now.0, backoff::LONGEST);
-            match self.connect_once(&address).await {
-                Err(Error::Unreachable(_)) if self.has_time_for(began, delay) => sleep(delay).await,
-                connected => return connected,
-            }
-        }
-        Err(line::late())
-    }
-
-    /// Whether there is time for another attempt after this delay.
-    fn has_time_for(&self, began: BootTime, delay: Duration) -> bool {
-        let spent = BootTime::now().since(began) + delay;
-        self.connect_within.is_some_and(|within| spent < within)
-    }
-
-    async fn connect_once(&self, address: &Arc<Address>) -> Result<Locks, Error> {
-        let within = self.connect_within.unwrap_or(CONNECT_WITHIN);
-        let within = within.min(CONNECT_WITHIN);
-        let mut line = address.connect(within).await?;
-        let sent = BootTime::now();
-        let begun = timeout(within, self.terms.begin(&mut line)).await;
-        let begun = begun.map_err(|_| line::late())??;
-        let way = Way {
-            address: address.clone(),
-            secret: begun.secret,
-            fence: begun.fence,
-            run_id: begun.run_id,
-            terms: Some(self.terms),
-        };
-        let shared = Shared::start(line, way, sent);
+        let shared = Shared::new(Arc::new(address), self.config, self.observer);
         Ok(Locks { shared })
+    }
+
+    /// The same, once it has connected. Within a tokio runtime.
+    ///
+    /// # Errors
+    /// As [`Locks::open`].
+    pub async fn connect(self) -> Result<Locks, Error> {
+        let locks = self.build()?;
+        locks.open().await?;
+        Ok(locks)
     }
 }
 
 impl Locks {
-    /// Connects with the defaults of [`Locks::builder`].
+    /// A client with the defaults of [`Locks::builder`], once it has connected.
     ///
     /// # Errors
-    /// As [`Builder::connect`].
+    /// As [`Locks::open`].
     pub async fn connect(url: &str) -> Result<Locks, Error> {
         Locks::builder(url).connect().await
     }
 
-    /// To a server at `redis://user:password@host:port/db`, `unix:///path` or, with the feature `tls`, `rediss://`.
+    /// Of a server at `redis://user:password@host:port/db`, `unix:///path` or, with the feature `tls`, `rediss://`.
     pub fn builder(url: &str) -> Builder {
         Builder {
             urls: vec![url.to_owned()],
             sentinels: Vec::new(),
             certificates: Certificates::default(),
             name: None,
-            terms: Terms::default(),
-            connect_within: None,
+            config: Config::default(),
+            observer: None,
         }
+    }
+
+    /// Connects, if there is no connection: checks that server and times fit together, and begins a session where a grace was given.
+    /// Nobody has to call this: each request does it.
+    ///
+    /// # Errors
+    /// Why the next attempt failed: [`Error::Unreachable`], [`Error::NoModule`], [`Error::NoPush`], [`Error::Unfit`], or
+    /// [`Error::Refused`] with the server's error. [`Error::Closed`], [`Error::Forked`].
+    pub async fn open(&self) -> Result<(), Error> {
+        self.shared.open().await
     }
 
     /// A lock of this name, to be [acquired](LockRequest::acquire).
     pub fn lock(&self, key: impl AsRef<[u8]>) -> LockRequest {
-        self.request(vec![key.as_ref().to_vec()])
+        self.all([key])
     }
 
-    /// Several exclusive locks in one step, or none of them; with one token. The first must not be named twice.
+    /// Several exclusive locks in one step, or none of them; with one token.
     pub fn all<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> LockRequest {
-        self.request(keys.into_iter().map(|key| key.as_ref().to_vec()).collect())
+        let keys = keys.into_iter().map(|key| key.as_ref().to_vec()).collect();
+        LockRequest {
+            shared: self.shared.clone(),
+            ask: Ask::new(keys, Kind::Lock(Mode::Exclusive)),
+        }
     }
 
     /// A string key that lives as long as its guard and the connection, to be [acquired](TemporaryKey::acquire).
@@ -209,118 +217,174 @@ impl Locks {
     /// Whether these keys exist, and each change of that, whatever they are and whoever makes or deletes them. Any number of
     /// watches share the connection, also of the same keys. O(keys).
     pub fn watch<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Watch {
+        let keys = keys.into_iter().map(|key| key.as_ref().to_vec()).collect();
         Watch::new(self.shared.clone(), keys)
     }
 
-    /// A candidate for the lead of this name, which is an exclusive lock.
-    pub fn elect(&self, name: impl AsRef<[u8]>) -> Election {
-        Election::new(self.clone(), name.as_ref())
+    /// The temporary keys of this prefix, with their values, and each change of them. O(keys) at first.
+    pub fn presence(&self, prefix: impl AsRef<[u8]>) -> Presence {
+        Presence::new(self.shared.clone(), prefix.as_ref())
     }
 
-    /// Until when the locks of this connection are vouched for, as it moves on with each answer of the server. What must not
-    /// rely on this process (another that watches over the work) can keep the last that it was told.
+    /// A candidate for the lead of this name; while it leads, others see this value, which says where it is.
+    pub fn elect(&self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Election {
+        Election::new(self.shared.clone(), name.as_ref(), value.as_ref())
+    }
+
+    /// Who leads in the election of this name, and each change of that.
+    pub fn observe(&self, name: impl AsRef<[u8]>) -> LeaderWatch {
+        LeaderWatch::new(self.shared.clone(), name.as_ref())
+    }
+
+    /// Until when the locks of this client are vouched for, as it moves on with each answer of the server.
+    #[doc(hidden)]
     pub fn alive(&self) -> watch::Receiver<BootTime> {
         self.shared.alive()
     }
 
-    /// Why there is no connection at the moment, as that changes; None while there is one. Requests that wait go on waiting
-    /// meanwhile: this is for who wants to say so.
-    pub fn trouble(&self) -> watch::Receiver<Option<Error>> {
+    #[doc(hidden)]
+    pub fn trouble(&self) -> watch::Receiver<Trouble> {
         self.shared.trouble()
-    }
-
-    /// How often requests that were given up had not been granted, and had been.
-    pub fn races(&self) -> (u64, u64) {
-        let races = self.shared.with_core(|core| core.races());
-        (races.cancel_first, races.grant_first)
     }
 
     /// Whether nothing is held, waited for or on its way, as far as the server has answered.
     pub fn is_idle(&self) -> bool {
-        self.shared.with_core(|core| core.is_idle())
+        self.shared.is_idle()
     }
 
-    /// Ends the connection and its session, if there is one, also for guards that are still there: they are lost.
-    pub async fn close(self) {
-        self.shared.close().await;
-    }
-
-    fn request(&self, keys: Vec<Vec<u8>>) -> LockRequest {
-        LockRequest {
-            shared: self.shared.clone(),
-            request: Request {
-                keys,
-                label: own_label(),
-                mode: Mode::Exclusive,
-                wait: Some(Duration::ZERO),
-                lease: None,
-            },
+    /// Ends the connection and its session, if there is one: every guard that is still there is lost, every request ends with
+    /// [`Error::Closed`]. Waits until the server has ended the session, for two seconds at most.
+    pub async fn close(&self) {
+        if !self.shared.is_of_parent() {
+            self.shared.begin_close();
+            self.shared.over().await;
         }
+    }
+
+    /// Ends once the client is closed.
+    pub async fn closed(&self) {
+        self.shared.over().await;
     }
 }
 
-/// A lock as it is wanted. Nothing is asked before [`LockRequest::acquire`].
+/// A lock as it is wanted. Nothing is asked before [`LockRequest::acquire`], and it may be asked for any number of times: clones, and
+/// any number of tasks, can share it. Each request is an owner of its own, unless it is [named](LockRequest::owner).
+#[derive(Clone)]
 #[must_use = "nothing is asked before `acquire`"]
 pub struct LockRequest {
     shared: Arc<Shared>,
-    request: Request,
+    ask: Ask,
+}
+
+impl fmt::Debug for LockRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockRequest")
+            .field("keys", &shown(&self.ask.keys))
+            .field("wait", &self.ask.wait)
+            .field("lease", &self.ask.lease)
+            .finish_non_exhaustive()
+    }
 }
 
 impl LockRequest {
     /// With other readers, and no writer.
     pub fn shared(mut self) -> Self {
-        self.request.mode = Mode::Shared;
+        self.ask.kind = Kind::Lock(Mode::Shared);
         self
     }
 
     /// So many permits of a semaphore that has `total`.
     pub fn permits(mut self, permits: u64, total: u64) -> Self {
-        self.request.mode = Mode::Permits { permits, total };
+        self.ask.kind = Kind::Lock(Mode::Permits { permits, total });
         self
     }
 
-    /// The lock ends by itself after this time, which is a loss. Default: it ends with the connection, or is released.
+    /// The lock ends by itself after this time, which is a loss, unless it is [extended](Guard::extend). Default: it ends with the
+    /// connection, or is released.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.request.lease = Some(lease);
+        self.ask.lease = Some(lease);
         self
     }
 
-    /// Wait for so long at most. Default: for as long as it takes.
+    /// Wait for so long at most. Default: for as long as it takes, also for a server that is away.
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.request.wait = (!wait.is_zero()).then_some(wait);
+        self.ask.wait = (!wait.is_zero()).then_some(wait);
         self
     }
 
     /// Do not wait.
     pub fn no_wait(mut self) -> Self {
-        self.request.wait = None;
+        self.ask.wait = Some(Duration::ZERO);
         self
     }
 
-    /// Who asks, of those that share the connection; an owner cannot have a lock twice, and the server refuses what would let
-    /// owners wait for each other. Default: the task that made this request.
-    pub fn owner(mut self, label: impl AsRef<[u8]>) -> Self {
-        self.request.label = label.as_ref().to_vec();
+    /// Who asks, under a name of your own, which must not begin with a dot: it is shown in lists, and has the lock once. Default: a
+    /// fresh owner for each request.
+    pub fn owner(mut self, name: impl AsRef<[u8]>) -> Self {
+        self.ask.owner = Some(name.as_ref().to_vec());
+        self
+    }
+
+    /// The same [owner](LockRequest::owner) may have it more than once, if each request asks for that; it is released with the last
+    /// guard.
+    pub fn reentrant(mut self) -> Self {
+        self.ask.is_reentrant = true;
+        self
+    }
+
+    /// What stands still while this waits, under a name of your own. The server refuses a request that would let such tasks wait for
+    /// each other ([`Error::Deadlock`]). Default: none, since a future may be awaited beside others.
+    pub fn task(mut self, name: impl AsRef<[u8]>) -> Self {
+        self.ask.task = Some(name.as_ref().to_vec());
+        self
+    }
+
+    /// It is granted only once so many replicas have acknowledged the grant, so that it outlives the master. Needs a
+    /// [grace](Builder::grace).
+    pub fn acks(mut self, replicas: u64) -> Self {
+        self.ask.acks = Some(replicas);
+        self
+    }
+
+    /// How long the replicas have for that. Default: the server's `tether.ack-timeout`.
+    pub fn ack_timeout(mut self, time: Duration) -> Self {
+        self.ask.ack_timeout = Some(time);
+        self
+    }
+
+    /// The server keeps the lock for so long at least, counted from its grant, even if it is released sooner or the client ends. Needs
+    /// a [grace](Builder::grace) that is as long.
+    pub fn at_least(mut self, time: Duration) -> Self {
+        self.ask.at_least = time;
         self
     }
 
     /// Asks, and waits as was said. If this future is dropped, its place in the queue is given up, and what was granted
-    /// meanwhile is given back.
+    /// meanwhile is given back. Within a tokio runtime.
     ///
     /// # Errors
-    /// Each but [`Error::Unfit`] and [`Error::NoModule`].
-    pub async fn acquire(self) -> Result<Guard, Error> {
-        if self.request.keys.is_empty() {
-            return Err(Error::Refused("no lock is named".to_owned()));
+    /// Each but [`Error::Lost`] of a lock that was granted.
+    pub fn acquire(&self) -> impl Future<Output = Result<Guard, Error>> + Send + use<> {
+        Attempt::of(&self.shared, &self.ask)
+    }
+
+    /// Asks without waiting; None if another owner has it.
+    ///
+    /// # Errors
+    /// As [`LockRequest::acquire`], but for [`Error::Taken`].
+    pub fn try_acquire(&self) -> impl Future<Output = Result<Option<Guard>, Error>> + Send + use<> {
+        let asked = self.clone().no_wait().acquire();
+        async {
+            match asked.await {
+                Err(Error::Taken) => Ok(None),
+                granted => granted.map(Some),
+            }
         }
-        Attempt::new(self.shared, self.request)?.granted().await
     }
 }
 
-/// The task's, or `main` outside of tasks.
-pub(crate) fn own_label() -> Vec<u8> {
-    match tokio::task::try_id() {
-        Some(id) => format!("task-{id}").into_bytes(),
-        None => b"main".to_vec(),
-    }
+/// As it is shown.
+pub(crate) fn shown(keys: &[Bytes]) -> Vec<String> {
+    let keys = keys.iter().map(|key| String::from_utf8_lossy(key));
+    keys.map(std::borrow::Cow::into_owned).collect()
 }

@@ -1,43 +1,68 @@
 //! Keys that live as long as the connection.
 
-use crate::core::{Mode, Request};
+use crate::core::{Ask, Kind};
 use crate::error::Error;
 use crate::guard::{Attempt, Guard};
 use crate::link::Shared;
+use crate::locks::shown;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A string key that lives as long as its [`Guard`] and the connection (or session): anybody can read it. Nothing is asked before
 /// [`TemporaryKey::acquire`].
 ///
-/// Its owner is the connection as a whole, so of tasks that share one a single one can have the key or ask for it.
+/// Its owner is the client as a whole, so of tasks that share one a single one can have the key or ask for it.
+#[derive(Clone)]
 #[must_use = "nothing is asked before `acquire`"]
 pub struct TemporaryKey {
     shared: Arc<Shared>,
-    request: Request,
+    ask: Ask,
+}
+
+/// Without the value.
+impl fmt::Debug for TemporaryKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TemporaryKey")
+            .field("keys", &shown(&self.ask.keys))
+            .finish_non_exhaustive()
+    }
 }
 
 impl TemporaryKey {
     pub(crate) fn new(shared: Arc<Shared>, key: &[u8], value: &[u8]) -> TemporaryKey {
-        let request = Request {
-            keys: vec![key.to_vec()],
-            label: Vec::new(),
-            mode: Mode::Temporary(value.to_vec()),
-            wait: Some(Duration::ZERO),
-            lease: None,
+        let kind = Kind::Temporary {
+            value: value.to_vec(),
+            is_sequence: false,
+            is_elected: false,
         };
-        TemporaryKey { shared, request }
+        let ask = Ask::new(vec![key.to_vec()], kind);
+        TemporaryKey { shared, ask }
     }
 
     /// Wait for so long at most until the key is gone. Default: for as long as it takes.
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.request.wait = (!wait.is_zero()).then_some(wait);
+        self.ask.wait = (!wait.is_zero()).then_some(wait);
         self
     }
 
     /// Do not wait.
     pub fn no_wait(mut self) -> Self {
-        self.request.wait = None;
+        self.ask.wait = Some(Duration::ZERO);
+        self
+    }
+
+    /// The server adds a number to the name, greater than all before: see [`Guard::keys`]. It never waits.
+    pub fn sequence(mut self) -> Self {
+        if let Kind::Temporary { is_sequence, .. } = &mut self.ask.kind {
+            *is_sequence = true;
+        }
+        self
+    }
+
+    /// As [`LockRequest::acks`](crate::LockRequest::acks).
+    pub fn acks(mut self, replicas: u64) -> Self {
+        self.ask.acks = Some(replicas);
         self
     }
 
@@ -45,9 +70,9 @@ impl TemporaryKey {
     /// meanwhile is deleted. O(1).
     ///
     /// # Errors
-    /// As of [`LockRequest::acquire`](crate::LockRequest::acquire); [`Error::AskedAlready`] if another task of this connection has
-    /// the key or asks for it.
-    pub async fn acquire(self) -> Result<Guard, Error> {
-        Attempt::new(self.shared, self.request)?.granted().await
+    /// As of [`LockRequest::acquire`](crate::LockRequest::acquire); [`Error::Deadlock`] (or [`Error::Taken`] if it does not wait) if
+    /// this client has the key or asks for it.
+    pub fn acquire(&self) -> impl Future<Output = Result<Guard, Error>> + Send + use<> {
+        Attempt::of(&self.shared, &self.ask)
     }
 }

@@ -10,6 +10,9 @@ pub const MARGIN: Duration = Duration::from_secs(1);
 /// Shorter than this a fence would fall for any short delay.
 pub const SHORTEST_FENCE: Duration = Duration::from_millis(100);
 
+/// The peer of a Unix socket cannot vanish: what is left is a server that does not answer.
+pub const FENCE_OF_UNIX: Duration = Duration::from_secs(5);
+
 /// Times that do not fit together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -37,6 +40,13 @@ pub enum Unfit {
         /// The most that holds.
         most: Duration,
     },
+    /// What was asked for needs a session, and so a grace.
+    NoSession,
+    /// A hold that outlives its client needs a session with a grace as long.
+    AtLeast {
+        /// What was asked for.
+        at_least: Duration,
+    },
     /// A quorum has so many servers; it is three or five.
     Servers(usize),
     /// A server of a quorum is a replica.
@@ -51,6 +61,8 @@ pub enum Unfit {
         least: Duration,
     },
 }
+
+impl std::error::Error for Unfit {}
 
 impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -73,6 +85,11 @@ impl fmt::Display for Unfit {
             Unfit::Fence { fence, most } => write!(
                 f,
                 "a fence of {fence:?} does not hold: it may be {most:?} at most"
+            ),
+            Unfit::NoSession => f.write_str("acknowledged grants need a session: give a grace"),
+            Unfit::AtLeast { at_least } => write!(
+                f,
+                "to keep a lock for {at_least:?} at least needs a grace that is as long"
             ),
             Unfit::Servers(servers) => {
                 write!(f, "a quorum has three or five servers, and not {servers}")

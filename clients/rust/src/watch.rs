@@ -1,78 +1,185 @@
-//! Whether keys exist, as it changes.
+//! What is watched: whether keys exist, the temporary keys of a prefix, who leads.
 
-use crate::core::{Id, WatchEvent};
+use crate::callers::{Backlog, Callers, Leadership, Pending};
+use crate::core::{Bytes, Core, Id, Member, PresenceEvent, WatchEvent};
 use crate::error::Error;
 use crate::link::Shared;
 use futures_util::Stream;
 use futures_util::task::AtomicWaker;
+use std::collections::HashMap;
+use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// Tells whether keys exist, and then each change of that. Dropped, it ends; the server is told when nobody else on the
-/// connection watches the key.
+/// Tells whether keys exist, and then each change of that. Dropped, it ends; the server is told when nobody else of this client
+/// watches the key. After a reconnect it tells what has changed meanwhile.
 ///
 /// Also a stream, which ends after the first error.
 ///
 /// Changes that nobody reads are kept, 1,024 of them and one more for each key. Of what exceeds that, changes of a key that
 /// cancel each other out are left out; what is read last of a key is always its state.
 #[must_use = "it ends when it is dropped"]
-pub struct Watch {
+pub struct Watch(Events<WatchEvent>);
+
+/// Tells which temporary keys of a prefix there are, with their values, and then each change. As [`Watch`] in all else.
+#[must_use = "it ends when it is dropped"]
+pub struct Presence(Events<PresenceEvent>);
+
+/// Tells who leads in an election, first and at each change: token and value, or None for nobody. As [`Watch`] in all else.
+#[must_use = "it ends when it is dropped"]
+pub struct LeaderWatch(Events<Leadership>);
+
+/// What is read at the reader's pace.
+struct Events<T: Pending> {
     shared: Arc<Shared>,
-    id: Id,
-    waker: Arc<AtomicWaker>,
+    /// None in a forked child.
+    watch: Option<(Id, Arc<AtomicWaker>)>,
+    backlogs: fn(&mut Callers) -> &mut HashMap<Id, Backlog<T>>,
+    end: fn(&mut Core, Id),
     is_over: bool,
 }
 
-impl Watch {
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
-    ) -> Watch {
-        let keys = keys.into_iter().map(|key| key.as_ref().to_vec()).collect();
-        let (id, waker) = shared.watch(keys);
-        Watch {
-            shared,
-            id,
-            waker,
-            is_over: false,
+impl<T: Pending> Events<T> {
+    async fn next(&mut self) -> Result<T, Error> {
+        poll_fn(|context| self.poll(context)).await
+    }
+
+    fn poll(&self, context: &Context<'_>) -> Poll<Result<T, Error>> {
+        let Some((id, waker)) = &self.watch else {
+            return Poll::Ready(Err(Error::Forked));
+        };
+        if self.shared.is_of_parent() {
+            return Poll::Ready(Err(Error::Forked));
         }
-    }
-
-    /// What comes next: first the state of each key, in no particular order, then what changes. In a session, after the connection
-    /// was replaced, the states come again: what happened between is unknown. Nothing is lost if this future is dropped. O(1).
-    ///
-    /// # Errors
-    /// [`Error::Refused`] where a key may not be watched, which ends the whole watch; [`Error::Unreachable`] once the connection
-    /// has ended. It is the same error each time.
-    pub async fn next(&mut self) -> Result<WatchEvent, Error> {
-        poll_fn(|context| self.poll_event(context)).await
-    }
-
-    fn poll_event(&self, context: &Context<'_>) -> Poll<Result<WatchEvent, Error>> {
         // Before it looks, so that what comes after that wakes it.
-        self.waker.register(context.waker());
-        let event = self.shared.next_event(self.id);
+        waker.register(context.waker());
+        let look = |callers: &mut Callers| (self.backlogs)(callers).get_mut(id)?.next();
+        let event = self.shared.with_callers(look);
         event.map_or(Poll::Pending, Poll::Ready)
     }
-}
 
-impl Stream for Watch {
-    type Item = Result<WatchEvent, Error>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+    fn poll_next(&mut self, context: &Context<'_>) -> Poll<Option<Result<T, Error>>> {
         if self.is_over {
             return Poll::Ready(None);
         }
-        let event = self.poll_event(context);
+        let event = self.poll(context);
         self.is_over = matches!(event, Poll::Ready(Err(_)));
         event.map(Some)
     }
 }
 
-impl Drop for Watch {
+impl<T: Pending> Drop for Events<T> {
     fn drop(&mut self) {
-        self.shared.unwatch(self.id);
+        if let Some((id, _)) = self.watch {
+            let (backlogs, end) = (self.backlogs, self.end);
+            self.shared.tell(|core, callers| {
+                end(core, id);
+                backlogs(callers).remove(&id);
+            });
+        }
     }
 }
+
+impl Watch {
+    pub(crate) fn new(shared: Arc<Shared>, keys: Vec<Bytes>) -> Watch {
+        let watch = shared.watch(|core, callers, id| {
+            let waker = callers.expect_watch(id);
+            core.watch(id, keys);
+            (id, waker)
+        });
+        Watch(Events {
+            shared,
+            watch: watch.ok(),
+            backlogs: Callers::watches,
+            end: Core::unwatch,
+            is_over: false,
+        })
+    }
+
+    /// What comes next: first the state of each key, in no particular order, then what changes. Nothing is lost if this future is
+    /// dropped. O(1).
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where a key may not be watched, which ends the whole watch; why no server is reached, if that is for good;
+    /// [`Error::Closed`]. It is the same error each time.
+    pub async fn next(&mut self) -> Result<WatchEvent, Error> {
+        self.0.next().await
+    }
+}
+
+impl Presence {
+    pub(crate) fn new(shared: Arc<Shared>, prefix: &[u8]) -> Presence {
+        let watch = shared.watch(|core, callers, id| {
+            let waker = callers.expect_presence(id);
+            core.presence(id, prefix.to_vec());
+            (id, waker)
+        });
+        Presence(Events {
+            shared,
+            watch: watch.ok(),
+            backlogs: Callers::presences,
+            end: Core::end_presence,
+            is_over: false,
+        })
+    }
+
+    /// What comes next: first each key that is there, then what changes. Nothing is lost if this future is dropped. O(1).
+    ///
+    /// # Errors
+    /// As of [`Watch::next`].
+    pub async fn next(&mut self) -> Result<PresenceEvent, Error> {
+        self.0.next().await
+    }
+}
+
+impl LeaderWatch {
+    pub(crate) fn new(shared: Arc<Shared>, name: &[u8]) -> LeaderWatch {
+        let watch = shared.watch(|core, callers, id| {
+            let waker = callers.expect_leader(id);
+            core.observe(id, name.to_vec());
+            (id, waker)
+        });
+        LeaderWatch(Events {
+            shared,
+            watch: watch.ok(),
+            backlogs: Callers::leaders,
+            end: Core::end_presence,
+            is_over: false,
+        })
+    }
+
+    /// Who leads now, and then each other one. Nothing is lost if this future is dropped. O(1).
+    ///
+    /// # Errors
+    /// As of [`Watch::next`].
+    pub async fn next(&mut self) -> Result<Option<Member>, Error> {
+        self.0.next().await
+    }
+}
+
+macro_rules! stream {
+    ($name:ident, $item:ty) => {
+        impl Stream for $name {
+            type Item = Result<$item, Error>;
+
+            fn poll_next(
+                mut self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+            ) -> Poll<Option<Self::Item>> {
+                self.0.poll_next(context)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name)).finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+stream!(Watch, WatchEvent);
+stream!(Presence, PresenceEvent);
+stream!(LeaderWatch, Option<Member>);

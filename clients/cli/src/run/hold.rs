@@ -49,13 +49,12 @@ pub enum Refusal {
 }
 
 /// What passes by itself: the server starts, is busy, hands over to another, or has forgotten a session by a restart.
-const PASSING: [&str; 9] = [
+const PASSING: [&str; 8] = [
     "BUSY",
     "CLUSTERDOWN",
     "LOADING",
     "MASTERDOWN",
     "NOSESSION",
-    "QUARANTINE",
     "READONLY",
     "TRYAGAIN",
     "UNBLOCKED",
@@ -66,10 +65,8 @@ fn is_passing(error: &Error) -> bool {
     match error {
         // A certificate that is not trusted stays so.
         Error::Unreachable(why) => !why.contains("certificate"),
-        Error::Refused(text) => {
-            let code = text.split(' ').next().unwrap_or_default();
-            PASSING.contains(&code)
-        }
+        Error::Quarantine(_) => true,
+        Error::Refused(_) => PASSING.contains(&error.code()),
         _ => false,
     }
 }
@@ -78,7 +75,7 @@ impl Refusal {
     fn of(error: Error, has_session: bool) -> Refusal {
         match error {
             Error::Taken => Refusal::Taken("it is taken".to_owned()),
-            Error::Refused(text) if text.starts_with("QUARANTINE") => Refusal::Taken(text),
+            Error::Quarantine(text) => Refusal::Taken(text),
             Error::Unreachable(why) => Refusal::Unreachable(why),
             Error::Lost(loss) => Refusal::Lost(reason(&loss, has_session)),
             Error::Unfit(unfit) => Refusal::Refused(timing::complaint(&unfit)),
@@ -159,7 +156,7 @@ async fn acquire_one(
     tell: &impl Fn(&Error),
 ) -> Result<Hold, Error> {
     let mut builder = Locks::builder(&request.url)
-        .client_name(&request.client_name)
+        .name(&request.client_name)
         .stop_within(request.kill_after);
     if request.has_session() {
         builder = builder.grace(request.grace);
@@ -187,7 +184,7 @@ async fn acquire_one(
             guard = asked.as_mut() => break guard?,
             // It goes on waiting, by itself.
             Ok(()) = trouble.changed() => {
-                if let Some(why) = &*trouble.borrow_and_update() {
+                if let Some(why) = &trouble.borrow_and_update().error {
                     tell(why);
                 }
             }
@@ -203,7 +200,7 @@ async fn acquire_one(
 
 async fn acquire_majority(request: &Request, attempts: &Attempts) -> Result<Hold, Error> {
     let builder = Quorum::builder(request.quorum.clone())
-        .client_name(&request.client_name)
+        .name(&request.client_name)
         .grace(request.grace);
     let quorum = builder.stop_within(request.kill_after).connect().await?;
     let lock = quorum.lock(&request.key).owner("");
@@ -252,10 +249,12 @@ impl Hold {
         let released = match self.held {
             Held::One(guard, locks) => {
                 let released = timeout(RELEASE_WITHIN, guard.release()).await;
-                // The end of the connection or of the session takes it along.
-                let released = released.unwrap_or(Ok(()));
                 locks.close().await;
-                released
+                match released {
+                    Ok(Err(Error::Lost(loss))) => Err(loss),
+                    // What the server did not take, the end of the connection or of the session takes along.
+                    _ => Ok(()),
+                }
             }
             Held::Majority(guard, quorum) => {
                 let released = guard.release().await;
@@ -291,7 +290,7 @@ mod tests {
         for error in [
             Error::Unreachable("Connection refused (os error 111)".to_owned()),
             refused("LOADING Redis is loading the dataset in memory"),
-            refused("QUARANTINE nothing is granted yet"),
+            Error::Quarantine("QUARANTINE nothing is granted yet".to_owned()),
             refused("UNBLOCKED force unblock from blocking operation"),
         ] {
             assert!(is_passing(&error), "{error}");

@@ -1,666 +1,617 @@
-//! What is asked, granted and lost on one connection at a time: facts in, commands and changes out.
+//! The rules of the client protocol (`clients/protocol/protocol.md`), of one connection at a time: calls, frames and the time in;
+//! commands, events and orders out. No socket, no clock, no tasks.
 //!
-//! No server, no clock, no tasks: callers say what came and what time it is. The rules:
+//! - words.rs: what goes in and out        errors.rs: what an error of the server means
+//! - connection.rs: greeting, fence, breaks  mine.rs: what of a session is still there
+//! - request.rs: one request               acquire.rs, release.rs, lease.rs: its life
+//! - pushes.rs: pushes about requests      watches.rs, presence.rs: what is watched
 //!
-//! - A want is one request for a lock, or for several at once. Its owner is the connection (or its session) together with a
-//!   label, so tasks share a connection, and the server sees deadlocks between them.
-//! - Of one key and label one want at most is unsettled on the wire; the next is sent when the server has answered all that
-//!   concerns the former. So a push needs no number to say which request it is about.
-//! - A want that is given up is cancelled *and* released, in that order. Whatever the server decided before, nobody waits or
-//!   holds after that. A temporary key belongs to the connection without a label, and one DELTP does both.
-//! - The connection vouches for its locks until `fence` after the *sending* of the last request that was answered. From then on
-//!   everything is lost, whatever arrives later.
-//! - With a session, a connection on which nothing was answered for half of the fence is given up while something is held: a new
-//!   one may get through where its segments do not.
-//! - With a session a broken connection loses nothing by itself: on the next one each want is looked up (LOCK.CANCEL says
-//!   whether an owner holds), and asked for again if it still waited.
-//! - A token that a server does not raise yet (LOCK.RAISE; its clock is behind another's, or it refuses writes for a moment) is
-//!   asked for again, for as long as the hold is wanted.
-//! - A core that *goes on* outlives its connection and its session. What is held is lost with them; what is waited for is asked
-//!   for on the next connection, and watched anew. Its time to wait is its own, whether there is a server or not.
-//! - A server that says that it is no master any more is left for the one that is, with the session.
-//! - What the server will not take back for a moment is sent again until it does, and nothing else is lost by that.
-//! - Whatever leaves it unclear who holds what ends the connection, and with it everything.
-//!
-//! ```text
-//!   mod.rs       what callers want, and what happens       answers.rs   what replies and pushes say
-//!   want.rs      one request, and its commands             words.rs     what all of them exchange
-//!   watches.rs   who watches which keys                    backlog.rs   what one of them has not read yet
-//!   unclaimed.rs what the session holds unknown to us       refusals.rs  what errors mean, and what is sent again
-//!   tests.rs     wants        watching.rs     watches, both against a server that a test plays; searching.rs  unclaimed holds;
-//!   enduring.rs  connections that break, servers that are no masters any more, and what they refuse for a moment
-//! ```
+//! The vectors of `clients/protocol/vectors` run on it (vectors.rs). P-FENCE-3 and the like are rules of protocol.md.
 
-mod answers;
-mod backlog;
+mod acquire;
+mod connection;
+mod errors;
+mod lease;
+mod mine;
+mod presence;
+mod pushes;
+mod release;
+mod request;
 #[cfg(test)]
-mod enduring;
-mod refusals;
-#[cfg(test)]
-mod searching;
-#[cfg(test)]
-mod tests;
-mod unclaimed;
-mod want;
+mod vectors;
 mod watches;
-#[cfg(test)]
-mod watching;
 mod words;
 
-use crate::clock::BootTime;
 use crate::error::{Error, Loss};
-use refusals::Retries;
-pub use refusals::{is_for_now, is_unwritable};
+use crate::resp::Frame;
+use crate::timing::Unfit;
+use connection::{Connection, Link};
+use mine::Mine;
+use presence::Presences;
+use request::{Extension, Phase, Place, Request, Rid};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Add;
 use std::time::Duration;
-use unclaimed::Unclaimed;
-pub use want::{Command, Mode, Request};
-use want::{Phase, Want};
 use watches::Watches;
-pub use words::{Change, Id, KeyChange, Races, Reply, Subject, Tag, WatchEvent};
 
-/// Requests are sent so often within a fence's time that one lost moment ends nothing.
-const PINGS_PER_FENCE: u32 = 4;
+pub use errors::{code, is_momentary, is_passing, is_unwritable};
+pub(crate) use words::words;
+pub use words::{
+    Ask, BootClock, Bytes, Command, Config, Event, Id, KeyChange, Kind, Member, MemberChange, Mode,
+    Now, Order, PresenceEvent, Status, WatchEvent, Word,
+};
 
-/// How long after its refusal a token is asked for again.
-const RAISE_AGAIN: Duration = Duration::from_millis(50);
-
-/// The server tells when a time to wait is over. It has so much longer for that, before this ends the wait itself.
+/// After its time the client ends a wait itself, if the server has not by then (P-ACQ-5).
 const SERVERS_WORD: Duration = Duration::from_millis(100);
 
-/// The state of a client's connection, and of those that follow it.
-///
-/// Invariant: `places` has each want under each of its keys with its label, in the order of their numbers; only the first of a
-/// place may be on the wire.
+/// How long a connection that closes waits for the answer to SESSION.END, and how long to look for one (P-CLOSE-1, P-CLOSE-2).
+const END_WITHIN: Duration = Duration::from_millis(2000);
+const PART_WITHIN: Duration = Duration::from_millis(1000);
+
+/// A moment on a clock of the core's own, which goes on by the greater of what the two clocks do (P-FENCE-3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time(Duration);
+
+impl Time {
+    fn since(self, earlier: Time) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Time;
+
+    fn add(self, time: Duration) -> Time {
+        Time(self.0.saturating_add(time))
+    }
+}
+
+/// What the answer to a command is about.
+#[derive(Debug)]
+enum Expect {
+    Nothing,
+    Server,
+    Start,
+    Resume,
+    Part,
+    Mine,
+    Grant(Rid),
+    Release {
+        rid: Rid,
+        key: Bytes,
+        /// A break cut off the answer to a former sending.
+        was_sent_before: bool,
+    },
+    Extend {
+        rid: Rid,
+        key: Bytes,
+        serial: u64,
+    },
+    Keep {
+        rid: Rid,
+        key: Bytes,
+        rest: Duration,
+    },
+    Raise {
+        rid: Rid,
+        token: u64,
+    },
+    Watch(Bytes),
+    Unwatch(Bytes),
+    Prefix {
+        prefix: Bytes,
+        serial: u64,
+    },
+}
+
+/// What is sent again after a refusal (P-RETRY-3).
+#[derive(Debug)]
+enum Retry {
+    Ask(Rid),
+    Release(Rid),
+    Keep(Rid),
+    Raise { rid: Rid, token: u64 },
+    Look { loss: Loss, held: Vec<Rid> },
+    Watch(Bytes),
+    Prefix(Bytes),
+}
+
+/// The client of one server.
 pub struct Core {
-    wants: BTreeMap<Id, Want>,
-    places: HashMap<(Vec<u8>, Vec<u8>), VecDeque<Id>>,
+    config: Config,
+    clocks: Now,
+    now: Time,
+    /// By how much the second clock is ahead of the first one since the beginning.
+    suspended: Duration,
+    out: Vec<Command>,
+    events: Vec<Event>,
+    orders: Vec<Order>,
+    connection: Connection,
+    /// In the order of the calls.
+    requests: BTreeMap<Rid, Request>,
+    last_rid: Rid,
+    ids: HashMap<Id, Rid>,
+    /// Who asks for each place; only the first has been sent (P-OWNER-4).
+    places: HashMap<Place, VecDeque<Rid>>,
+    timers: BTreeSet<(Time, Rid)>,
+    /// How many requests may have a hold.
+    holds: usize,
+    labels: u64,
+    /// The greatest token so far.
+    greatest: u64,
+    serial: u64,
+    mine: Option<Mine>,
+    /// Another look is needed: a page of this one is from before.
+    is_to_look: bool,
     watches: Watches,
-    unclaimed: Unclaimed,
-    retries: Retries,
-    /// When to end a wait, if the server has not; of those that have a time.
-    deadlines: BTreeSet<(BootTime, Id)>,
-    next: Id,
-    /// As far as callers said.
-    now: BootTime,
-    out: VecDeque<(Tag, Command)>,
-    changes: Vec<(Id, Change)>,
-    fence: Duration,
-    has_session: bool,
-    /// It outlives its connection and its session.
-    goes_on: bool,
-    is_up: bool,
-    /// Nothing is held any more, and nothing is relied on, until there is another connection.
-    is_adrift: bool,
-    /// The server is no master any more.
-    is_misplaced: bool,
-    /// Why there was no other connection when one was last tried.
-    why_down: Option<Error>,
-    alive_until: BootTime,
-    pinged_at: BootTime,
-    /// When tokens that were refused are asked for again.
-    raise_again_at: BootTime,
-    ended: Option<Loss>,
-    races: Races,
+    presences: Presences,
+    /// All holds are being lost; whether to connect again is decided after that.
+    is_losing: bool,
+    is_closed: bool,
+    closing_until: Option<Time>,
+    /// What a client that closes sends last.
+    parting: Vec<Command>,
 }
 
 impl Core {
-    /// With a connection that answered a request sent at this moment.
-    pub fn new(sent: BootTime, fence: Duration, has_session: bool) -> Core {
+    pub fn new(clocks: Now, config: Config) -> Core {
         Core {
-            wants: BTreeMap::new(),
+            config,
+            clocks,
+            now: Time::default(),
+            suspended: Duration::ZERO,
+            out: Vec::new(),
+            events: Vec::new(),
+            orders: Vec::new(),
+            connection: Connection::default(),
+            requests: BTreeMap::new(),
+            last_rid: 0,
+            ids: HashMap::new(),
             places: HashMap::new(),
+            timers: BTreeSet::new(),
+            holds: 0,
+            labels: 0,
+            greatest: 0,
+            serial: 0,
+            mine: None,
+            is_to_look: false,
             watches: Watches::default(),
-            unclaimed: Unclaimed::default(),
-            retries: Retries::default(),
-            deadlines: BTreeSet::new(),
-            next: 0,
-            now: sent,
-            out: VecDeque::new(),
-            changes: Vec::new(),
-            fence,
-            has_session,
-            goes_on: false,
-            is_up: true,
-            is_adrift: false,
-            is_misplaced: false,
-            why_down: None,
-            alive_until: sent + fence,
-            pinged_at: sent,
-            raise_again_at: BootTime::NEVER,
-            ended: None,
-            races: Races::default(),
+            presences: Presences::default(),
+            is_losing: false,
+            is_closed: false,
+            closing_until: None,
+            parting: vec![words!["SESSION.END"]],
         }
     }
 
-    /// The same, outliving that connection.
-    pub fn going_on(mut self) -> Core {
-        self.goes_on = true;
-        self
+    /// The server is a node of a cluster, or is not.
+    pub fn set_cluster(&mut self, is_cluster: bool) {
+        self.config.is_cluster = is_cluster;
     }
 
-    // ---- what callers want ----
+    // ---- outputs ----
 
-    /// Asks for a lock, or for several at once. O(its keys).
-    pub fn ask(&mut self, now: BootTime, request: Request) -> Result<Id, Error> {
-        self.tick(now);
-        if let Some(why) = &self.ended {
-            return Err(Error::Unreachable(why.to_string()));
+    /// The commands to send, in their order.
+    pub fn take_out(&mut self) -> Vec<Command> {
+        std::mem::take(&mut self.out)
+    }
+
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    pub fn take_orders(&mut self) -> Vec<Order> {
+        std::mem::take(&mut self.orders)
+    }
+
+    // ---- the time ----
+
+    /// The clocks are read: elapsed time is the greater of both differences (P-FENCE-3).
+    pub fn set_now(&mut self, clocks: Now) {
+        let [mono, boot] = [
+            clocks.mono.saturating_sub(self.clocks.mono),
+            clocks.boot.saturating_sub(self.clocks.boot),
+        ];
+        let suspended = match self.config.boot_clock {
+            BootClock::Exact => boot.saturating_sub(mono),
+            BootClock::Rounded => boot.saturating_sub(mono + Duration::from_millis(20)),
+            BootClock::Missing => Duration::ZERO,
+        };
+        self.suspended = self.suspended.max(suspended);
+        self.now = Time(mono + self.suspended);
+    }
+
+    /// How long it is until `tick` has something to do.
+    pub fn next_tick(&self) -> Option<Duration> {
+        let due = self.due().into_iter().flatten().min();
+        let due = due
+            .into_iter()
+            .chain(self.timers.first().map(|(at, _)| *at));
+        due.min().map(|at| at.since(self.now))
+    }
+
+    /// Goes on to this moment, and does what is due.
+    pub fn tick(&mut self, clocks: Now) {
+        self.set_now(clocks);
+        self.run_timers();
+    }
+
+    fn run_timers(&mut self) {
+        let is_due = |at: Option<Time>, now| at.is_some_and(|at| at <= now);
+        if is_due(self.fence_falls_at(), self.now) {
+            self.fence_falls();
         }
-        let places: Vec<_> = request.places().collect();
-        let is_wanted = |place| self.places.get(place).and_then(VecDeque::back);
-        for last in places.iter().filter_map(is_wanted) {
-            if !self.wants[last].is_leaving() {
-                return Err(Error::AskedAlready);
+        while let Some(&(at, rid)) = self.timers.first() {
+            if at > self.now {
+                break;
             }
+            self.timer_of_request(rid);
         }
-        let id = self.next;
-        self.next += 1;
-        for place in places {
-            self.places.entry(place).or_default().push_back(id);
+        if is_due(self.closing_until, self.now) {
+            self.closing_until = None;
+            self.drop_connection(Order::Leave);
         }
-        let until = request.wait.map(|wait| match wait.is_zero() {
-            true => BootTime::NEVER,
-            false => now + wait,
-        });
-        if let Some(until) = until.filter(|until| *until != BootTime::NEVER) {
-            self.deadlines.insert((until + SERVERS_WORD, id));
+        if is_due(self.stuck_at(), self.now) {
+            self.leave();
         }
-        self.wants.insert(id, Want::new(request, until));
-        self.send_if_first(id);
-        Ok(id)
+        if is_due(self.greeting_until(), self.now) {
+            self.greeting_failed(Error::late());
+        }
+        if is_due(self.connection.connect_at, self.now) {
+            self.connect();
+        }
+        if is_due(self.retry_at(), self.now) {
+            self.retry();
+        }
+        if is_due(self.ping_at(), self.now) {
+            self.connection.pinged = self.now;
+            self.send(words!["PING"], Expect::Nothing);
+        }
     }
 
-    /// It is wanted no more: it leaves the queue, and is given back if it is granted meanwhile. No change follows but the last.
-    pub fn give_up(&mut self, now: BootTime, id: Id) {
-        self.tick(now);
-        let Some(want) = self.wants.get_mut(&id) else {
+    fn due(&self) -> [Option<Time>; 7] {
+        [
+            self.fence_falls_at(),
+            self.closing_until,
+            self.stuck_at(),
+            self.greeting_until(),
+            self.connection.connect_at,
+            self.retry_at(),
+            self.ping_at(),
+        ]
+    }
+
+    /// A request's one timer: what it is for depends on its phase.
+    fn set_timer(&mut self, rid: Rid) {
+        let Some(request) = self.requests.get_mut(&rid) else {
             return;
         };
-        match want.phase {
-            _ if want.is_given_up => {}
-            Phase::Queued => self.finish(id, Change::Over),
-            Phase::Asked | Phase::Waiting => {
-                want.is_given_up = true;
-                self.send_withdrawal(id);
-            }
-            Phase::Held => self.release(now, id),
-            Phase::Releasing => {}
-        }
-    }
-
-    /// Gives it back; it is over with the server's answer.
-    pub fn release(&mut self, now: BootTime, id: Id) {
-        self.tick(now);
-        if let Some(want) = self.wants.get_mut(&id)
-            && want.phase == Phase::Held
-        {
-            want.phase = Phase::Releasing;
-            want.unanswered = 0;
-            self.send_releases(id);
-        }
-    }
-
-    /// Raises the token of a hold of a single lock to at least this one, also on a connection that follows.
-    pub fn raise(&mut self, now: BootTime, id: Id, token: u64) {
-        self.tick(now);
-        if let Some(want) = self.wants.get_mut(&id)
-            && want.phase == Phase::Held
-        {
-            want.raising = Some(token);
-            self.send_raise(id);
-        }
-    }
-
-    // ---- what happens ----
-
-    /// The connection broke, or was left.
-    pub fn broke(&mut self, now: BootTime) {
-        self.out.clear();
-        self.retries = Retries::default();
-        self.is_up = false;
-        self.is_misplaced = false;
-        self.why_down = Some(Error::Unreachable(Loss::Connection.to_string()));
-        match self.has_session {
-            true => self.tick(now),
-            false => self.lose_all(&Loss::Connection),
-        }
-    }
-
-    /// There is no other connection yet, for this reason: who does not wait is told; if the server is there and refuses, so is who
-    /// waits. O(wants).
-    pub fn not_reached(&mut self, now: BootTime, why: &Error) {
-        self.tick(now);
-        let is_away = matches!(why, Error::Unreachable(_));
-        for id in self.ids() {
-            let is_queued = |want: &Want| want.phase == Phase::Queued;
-            let want = self.wants.get(&id).filter(|want| is_queued(want));
-            if want.is_some_and(|want| want.until.is_none() || !is_away) {
-                self.finish(id, Change::Refused(why.clone()));
-            }
-        }
-        self.why_down = Some(why.clone());
-    }
-
-    /// A new connection has the session; it answered a request that was sent at this moment. Not if the fence has fallen before:
-    /// then it is still down.
-    pub fn resumed(&mut self, now: BootTime, sent: BootTime) {
-        self.tick(now);
-        if self.ended.is_some() || self.is_adrift {
+        let at = match request.phase {
+            _ if request.is_given_up => None,
+            Phase::Queued | Phase::Asked | Phase::Waiting => request
+                .wait()
+                .filter(|wait| !wait.is_zero())
+                .map(|wait| request.began + wait + SERVERS_WORD),
+            Phase::Held => request.lease.map(|(from, lease)| from + lease),
+            Phase::Kept => Some(request.kept_until),
+            Phase::Extending | Phase::Releasing => None,
+        };
+        let before = std::mem::replace(&mut request.timer, at);
+        if before == at {
             return;
         }
-        self.is_up = true;
-        self.why_down = None;
-        self.vouch_from(sent);
-        for id in self.ids() {
-            let Some(want) = self.wants.get_mut(&id) else {
-                continue;
-            };
-            want.unanswered = 0;
-            match want.phase {
-                Phase::Queued => self.send_if_first(id),
-                Phase::Held => {
-                    self.look(id, &Loss::Connection);
-                    self.send_raise(id);
-                }
-                Phase::Asked | Phase::Waiting if !want.is_given_up => {
-                    let command = want.cancel();
-                    self.send(Tag::Resumed(id), command);
-                }
-                Phase::Asked | Phase::Waiting | Phase::Releasing => {
-                    want.is_given_up = true;
-                    self.send_withdrawal(id);
-                }
-            }
+        if let Some(before) = before {
+            self.timers.remove(&(before, rid));
         }
-        self.watch_anew();
-        self.search_anew();
+        if let Some(at) = at {
+            self.timers.insert((at, rid));
+        }
     }
 
-    /// A new connection that has nothing of the former one, perhaps with a session of its own: what was held is lost, what is
-    /// waited for is asked for here.
-    pub fn renewed(&mut self, now: BootTime, sent: BootTime, fence: Duration, has_session: bool) {
-        self.tick(now);
-        self.lose_all(&Loss::Connection);
-        if self.ended.is_some() {
+    fn timer_of_request(&mut self, rid: Rid) {
+        let request = &self.requests[&rid];
+        match request.phase {
+            Phase::Held => {
+                let keys = request.keys.clone();
+                self.explain(rid, keys);
+                self.lose(rid, Loss::Told("lease".to_owned()), &[]);
+            }
+            Phase::Kept => self.end(rid),
+            _ => self.wait_is_over(rid),
+        }
+    }
+
+    // ---- requests ----
+
+    fn set_phase(&mut self, rid: Rid, phase: Phase) {
+        if let Some(request) = self.requests.get_mut(&rid) {
+            let before = std::mem::replace(&mut request.phase, phase);
+            self.holds += usize::from(phase.is_hold());
+            self.holds -= usize::from(before.is_hold());
+            self.set_timer(rid);
+        }
+    }
+
+    fn add(&mut self, request: Request) -> Rid {
+        self.last_rid += 1;
+        let rid = self.last_rid;
+        for id in &request.ids {
+            self.ids.insert(*id, rid);
+        }
+        for place in request.places() {
+            self.places.entry(place).or_default().push_back(rid);
+        }
+        self.holds += usize::from(request.phase.is_hold());
+        self.requests.insert(rid, request);
+        self.set_timer(rid);
+        rid
+    }
+
+    /// The request of a caller that is still told of it.
+    fn find(&self, id: Id) -> Option<Rid> {
+        let rid = *self.ids.get(&id)?;
+        self.requests.get(&rid).filter(|it| !it.is_silent)?;
+        Some(rid)
+    }
+
+    fn phase(&self, rid: Rid) -> Option<Phase> {
+        self.requests.get(&rid).map(|request| request.phase)
+    }
+
+    fn rids(&self) -> Vec<Rid> {
+        self.requests.keys().copied().collect()
+    }
+
+    fn fresh_label(&mut self) -> Bytes {
+        self.labels += 1;
+        format!(".{}", self.labels).into_bytes()
+    }
+
+    /// Nothing is left of it, here or at the server.
+    fn end(&mut self, rid: Rid) {
+        let Some(request) = self.requests.remove(&rid) else {
+            return;
+        };
+        self.holds -= usize::from(request.phase.is_hold());
+        if let Some(at) = request.timer {
+            self.timers.remove(&(at, rid));
+        }
+        for id in &request.ids {
+            if self.ids.get(id) == Some(&rid) {
+                self.ids.remove(id);
+            }
+        }
+        for place in request.places() {
+            self.leave_place(rid, &place);
+        }
+    }
+
+    fn leave_place(&mut self, rid: Rid, place: &Place) {
+        let Some(queue) = self.places.get_mut(place) else {
+            return;
+        };
+        queue.retain(|other| *other != rid);
+        match queue.front().copied() {
+            None => _ = self.places.remove(place),
+            Some(next) => self.send_if_first(next),
+        }
+    }
+
+    /// P-ELECT-2: a candidate stands again, at the end of the queue.
+    fn end_or_stand_again(&mut self, rid: Rid) {
+        let Some(request) = self.requests.get(&rid) else {
+            return;
+        };
+        let stands = request.is_elected() && !request.is_given_up && !self.is_closed;
+        let again = stands.then(|| (request.ids.first().copied(), request.ask.clone()));
+        self.end(rid);
+        if let Some((Some(id), ask)) = again {
+            self.acquire(id, ask);
+        }
+    }
+
+    // ---- the wire ----
+
+    fn is_up(&self) -> bool {
+        self.connection.link == Link::Up
+    }
+
+    fn send(&mut self, command: Command, expect: Expect) {
+        self.out.push(command);
+        self.connection.replies.push_back((self.now, expect));
+    }
+
+    /// What is refused for a moment is sent again with all else that is (P-RETRY-3).
+    fn try_again(&mut self, retry: Retry) {
+        if self.connection.retry_at.is_none() {
+            let delay = self.delay(self.connection.refused, connection::LONGEST_DELAY);
+            self.connection.retry_at = Some(self.now + delay);
+            self.connection.refused = self.connection.refused.saturating_add(1);
+        }
+        self.connection.retries.push(retry);
+    }
+
+    fn retry(&mut self) {
+        self.connection.retry_at = None;
+        for retry in std::mem::take(&mut self.connection.retries) {
+            match retry {
+                Retry::Ask(rid) => self.send_if_first(rid),
+                Retry::Release(rid) => self.send_unsettled(rid),
+                Retry::Keep(rid) if self.phase(rid) == Some(Phase::Extending) => self.keep(rid),
+                Retry::Keep(_) => {}
+                Retry::Raise { rid, token } => self.send_raise(rid, token),
+                Retry::Look { loss, held } => self.look(loss, held),
+                Retry::Watch(key) => self.send_watch(&key),
+                Retry::Prefix(prefix) => self.send_prefix(&prefix, None),
+            }
+        }
+    }
+
+    /// A frame that the server sent.
+    pub fn recv(&mut self, frame: Frame) {
+        // What arrives later changes nothing (P-FENCE-8).
+        if self.fence_falls_at().is_some_and(|at| at <= self.now) {
+            self.run_timers();
+        }
+        if matches!(self.connection.link, Link::None | Link::Opening) {
             return;
         }
-        self.is_adrift = false;
-        self.is_up = true;
-        self.why_down = None;
-        self.fence = fence;
-        self.has_session = has_session;
-        self.alive_until = sent + fence;
-        self.pinged_at = sent;
-        self.unclaimed = Unclaimed::default();
-        for id in self.ids() {
-            self.send_if_first(id);
+        let reply = match frame {
+            Frame::Push(push) => return self.pushed(&push),
+            reply => reply,
+        };
+        let Some((sent, expect)) = self.connection.replies.pop_front() else {
+            return self.leave(); // P-FRAME-2
+        };
+        let error = reply.error();
+        if self.is_up() && error.is_none_or(errors::vouches) {
+            self.vouch(sent);
         }
-        self.watch_anew();
+        let is_not_here = error.is_some_and(|error| {
+            errors::is_not_here(error)
+                || self.connection.secret.is_some() && errors::code(error) == "LOADING"
+        });
+        if self.is_up() && !self.is_closed && is_not_here {
+            return self.demoted();
+        }
+        self.answered(sent, expect, reply);
     }
 
-    /// Looks at the time: waits that are over, what is to be sent again, a ping when one is due, and the fence.
-    pub fn tick(&mut self, now: BootTime) {
-        self.now = self.now.max(now);
-        if self.ended.is_some() {
-            return;
-        }
-        if now >= self.raise_again_at {
-            self.raise_again();
-        }
-        while let Some((at, id)) = self.deadlines.first().copied()
-            && at <= now
-        {
-            self.deadlines.remove(&(at, id));
-            self.end_wait(id);
-        }
-        if now >= self.alive_until {
-            self.lose_all(&Loss::Silence);
-        } else if self.is_up {
-            self.send_again();
-            if now >= self.ping_at() {
-                self.pinged_at = now;
-                self.send(Tag::Ping, Command::new("PING"));
+    fn answered(&mut self, sent: Time, expect: Expect, reply: Frame) {
+        match expect {
+            Expect::Nothing => {}
+            Expect::Server => self.greeted(sent, &reply),
+            Expect::Start => self.started(sent, reply),
+            Expect::Resume => self.resumed(sent, &reply),
+            Expect::Part => self.parted(),
+            Expect::Mine => self.mine_answered(reply),
+            Expect::Grant(rid) => self.request_answered(rid, sent, reply),
+            Expect::Release {
+                rid,
+                key,
+                was_sent_before,
+            } => self.release_answered(rid, key, was_sent_before, &reply),
+            Expect::Extend { rid, key, serial } => {
+                self.extension_answered(rid, &key, serial, sent, &reply);
             }
+            Expect::Keep { rid, key, rest } => self.keep_answered(rid, &key, sent + rest, &reply),
+            Expect::Raise { rid, token } => self.raise_answered(rid, token, &reply),
+            Expect::Watch(key) => self.watch_answered(&key, &reply),
+            Expect::Unwatch(key) => self.unwatch_answered(&key),
+            Expect::Prefix { prefix, serial } => self.prefix_answered(&prefix, serial, reply),
         }
     }
 
-    /// The session is gone, or the connection without one: what is held is lost. If this core goes on, nothing else is; but who
-    /// does not wait hears of it.
-    pub fn lose_all(&mut self, why: &Loss) {
-        if !self.goes_on {
-            return self.end(why.clone());
+    // ---- what callers ask ----
+
+    /// What a request is at this moment, without asking anybody; the clocks were read just before (P-FENCE-4). None once it has ended:
+    /// its last event says how.
+    pub fn check(&self, id: Id) -> Option<Status> {
+        let request = &self.requests[&self.find(id)?];
+        if request.phase != Phase::Held {
+            return Some(match request.granted {
+                Some(_) => Status::Released, // P-REL-9
+                None => Status::Waiting,
+            });
         }
-        if self.is_adrift || self.ended.is_some() {
-            return;
-        }
-        self.is_adrift = true;
-        self.is_up = false;
-        self.out.clear();
-        self.retries = Retries::default();
-        for id in self.ids() {
-            let Some(want) = self.wants.get_mut(&id) else {
-                continue;
-            };
-            match want.phase {
-                Phase::Held | Phase::Releasing => self.finish(id, Change::Lost(why.clone())),
-                _ if want.is_given_up => self.finish(id, Change::Over),
-                Phase::Asked if want.until.is_none() => {
-                    let why = Error::Unreachable(why.to_string());
-                    self.finish(id, Change::Refused(why));
-                }
-                Phase::Queued | Phase::Asked | Phase::Waiting => {
-                    want.queue_again();
-                    want.lost_early = None;
-                }
-            }
-        }
-        self.why_down = Some(Error::Unreachable(why.to_string()));
+        let is_over = |at: Option<Time>| at.is_some_and(|at| at <= self.now);
+        Some(match request.lease.map(|(from, lease)| from + lease) {
+            _ if is_over(self.fence_falls_at()) => Status::Lost(Loss::Silence),
+            lease if is_over(lease) => Status::Lost(Loss::Told("lease".to_owned())),
+            _ => Status::Held,
+        })
     }
 
-    /// Everything ends, for this reason: what is held is lost, what is asked for is not granted.
-    pub fn end(&mut self, why: Loss) {
-        if self.ended.is_some() {
-            return;
-        }
-        self.out.clear();
-        self.places.clear();
-        self.deadlines.clear();
-        for (id, want) in std::mem::take(&mut self.wants) {
-            let change = match want.phase {
-                Phase::Held | Phase::Releasing => Change::Lost(why.clone()),
-                _ => Change::Refused(Error::Unreachable(why.to_string())),
-            };
-            if !want.is_told {
-                self.changes.push((id, change));
-            }
-        }
-        self.end_watches(&why);
-        self.ended = Some(why);
-    }
-
-    // ---- what callers must do and may know ----
-
-    /// The commands to send, in this order, each once.
-    pub fn out(&mut self) -> Vec<(Tag, Command)> {
-        self.out.drain(..).collect()
-    }
-
-    pub fn changes(&mut self) -> Vec<(Id, Change)> {
-        std::mem::take(&mut self.changes)
-    }
-
-    /// Whether to leave this connection for another one: it is silent while something is held, nothing on it is relied on any
-    /// more, or the server is no master any more. O(wants), while it is silent.
-    pub fn is_stuck(&self) -> bool {
-        if self.is_misplaced || self.is_adrift {
-            return true;
-        }
-        let is_held = |want: &Want| matches!(want.phase, Phase::Held | Phase::Releasing);
-        self.has_session
-            && self.is_up
-            && self.now + self.fence / 2 >= self.alive_until
-            && self.wants.values().any(is_held)
-    }
-
-    /// When to look at the time next.
-    pub fn next_tick(&self) -> BootTime {
-        let deadline = self
-            .deadlines
-            .first()
-            .map_or(BootTime::NEVER, |(at, _)| *at);
-        match (self.is_adrift, self.is_up) {
-            (true, _) => deadline,
-            (false, false) => deadline.min(self.alive_until),
-            (false, true) => {
-                let first = self.ping_at().min(self.retries.due());
-                let first = first.min(self.raise_again_at);
-                deadline.min(self.alive_until).min(first)
-            }
-        }
-    }
-
-    pub fn alive_until(&self) -> BootTime {
-        self.alive_until
-    }
-
-    /// Whether there is a connection.
-    pub fn is_up(&self) -> bool {
-        self.is_up && self.ended.is_none()
-    }
-
-    /// Why there is no connection, if there is none.
-    pub fn trouble(&self) -> Option<&Error> {
-        self.why_down.as_ref()
-    }
-
-    /// Whether there is a session that is relied on.
-    pub fn has_session(&self) -> bool {
-        self.has_session && !self.is_adrift
-    }
-
-    /// Whether somebody relies on a hold.
-    pub fn is_relied_on(&self) -> bool {
-        self.wants.values().any(|want| want.phase == Phase::Held)
-    }
-
-    pub fn ended(&self) -> Option<&Loss> {
-        self.ended.as_ref()
-    }
-
-    /// Whether nobody waits or holds, as far as answers have come.
+    /// Whether nothing is held, waited for or on its way.
     pub fn is_idle(&self) -> bool {
-        self.wants.is_empty()
+        self.requests.is_empty()
     }
 
-    pub fn races(&self) -> Races {
-        self.races
+    /// Whether it ends, or has ended.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
-    // ---- what follows ----
-
-    fn ping_at(&self) -> BootTime {
-        self.pinged_at + self.fence / PINGS_PER_FENCE
+    /// Whether the client is closed, and nothing is left to do.
+    pub fn is_over(&self) -> bool {
+        self.is_closed && self.connection.link == Link::None
     }
 
-    fn vouch_from(&mut self, sent: BootTime) {
-        self.alive_until = self.alive_until.max(sent + self.fence);
-    }
-
-    fn send(&mut self, tag: Tag, command: Command) {
-        if self.is_up {
-            self.out.push_back((tag, command));
-        }
-    }
-
-    fn ids(&self) -> Vec<Id> {
-        self.wants.keys().copied().collect()
-    }
-
-    /// The time to wait is over, by the clock here.
-    fn end_wait(&mut self, id: Id) {
-        let Some(want) = self.wants.get_mut(&id) else {
-            return;
-        };
-        if want.is_given_up || matches!(want.phase, Phase::Held | Phase::Releasing) {
+    /// Ends all requests, watches and the session (P-CLOSE-1).
+    pub fn close(&mut self) {
+        if self.is_closed {
             return;
         }
-        let down = || Error::Unreachable("there is no connection".to_owned());
-        let error = match (want.refusal.take(), want.phase) {
-            (Some(refusal), _) => Error::Refused(refusal),
-            _ if !self.is_up => self.why_down.clone().unwrap_or_else(down),
-            (None, Phase::Asked) => Error::Unreachable("no answer in time".to_owned()),
-            (None, _) => Error::Taken,
-        };
-        self.tell(id, Change::Refused(error));
-        match self.wants[&id].phase {
-            Phase::Queued => self.finish(id, Change::Over),
-            _ => {
-                if let Some(want) = self.wants.get_mut(&id) {
-                    want.is_given_up = true;
-                }
-                self.send_withdrawal(id);
+        self.is_closed = true;
+        self.set_parting();
+        for rid in self.rids() {
+            self.fail(rid, Some(Loss::Closed), Some(Error::Closed));
+        }
+        self.end_watches(&Error::Closed);
+        self.connection.connect_at = None;
+        self.connection.retry_at = None;
+        self.connection.fence = None;
+        let has_session = self.connection.secret.is_some();
+        match self.connection.link {
+            Link::Up if has_session => {
+                self.closing_until = Some(self.now + END_WITHIN);
+                self.part();
             }
+            // P-CLOSE-2
+            Link::None | Link::Opening | Link::Resuming if has_session => {
+                self.closing_until = Some(self.now + PART_WITHIN);
+                if self.connection.link == Link::None {
+                    self.connect();
+                }
+            }
+            Link::None => {}
+            _ => self.drop_connection(Order::Leave),
         }
     }
 
-    /// Sends the request once no other want stands before it.
-    fn send_if_first(&mut self, id: Id) {
-        if !self.is_up {
+    /// P-LEAST-3: what is kept outlives the client.
+    fn set_parting(&mut self) {
+        let is_kept = |request: &Request| request.phase == Phase::Kept;
+        if !self.requests.values().any(is_kept) {
             return;
         }
-        let Some(want) = self.wants.get_mut(&id) else {
-            return;
-        };
-        let is_first = |place| self.places[&place].front() == Some(&id);
-        if want.phase == Phase::Queued && want.request.places().all(is_first) {
-            want.phase = Phase::Asked;
-            let command = want.ask(self.now);
-            self.send(Tag::Asked(id), command);
-        }
+        let held = |request: &&Request| matches!(request.phase, Phase::Held | Phase::Releasing);
+        self.parting = self
+            .requests
+            .values()
+            .filter(held)
+            .flat_map(|request| request.keys.iter().map(|key| request.release(key)))
+            .chain([words!["SESSION.DETACH"]])
+            .collect();
     }
 
-    fn send_withdrawal(&mut self, id: Id) {
-        let Some(want) = self.wants.get_mut(&id) else {
-            return;
-        };
-        want.unanswered = 0;
-        // DELTP leaves the queue as well.
-        if !want.request.is_temporary() {
-            want.unanswered = 1;
-            let command = want.cancel();
-            self.send(Tag::Cancelled(id), command);
-        }
-        self.send_releases(id);
-    }
-
-    fn send_releases(&mut self, id: Id) {
-        let Some(want) = self.wants.get_mut(&id) else {
-            return;
-        };
-        want.is_refused = false;
-        want.unanswered += want.request.keys.len();
-        let commands: Vec<_> = want.request.keys.iter().map(|k| want.release(k)).collect();
-        for command in commands {
-            self.send(Tag::Released(id), command);
-        }
-    }
-
-    fn send_raise(&mut self, id: Id) {
-        let want = &self.wants[&id];
-        if let Some(token) = want.raising {
-            let command = want.raise(token);
-            self.send(Tag::Raised(id), command);
-        }
-    }
-
-    /// O(wants), for those whose token was refused.
-    fn raise_again(&mut self) {
-        self.raise_again_at = BootTime::NEVER;
-        let refused = self.wants.iter_mut().filter_map(|(id, want)| {
-            let was_refused = std::mem::take(&mut want.is_raise_refused);
-            (was_refused && want.phase == Phase::Held).then_some(*id)
-        });
-        for id in refused.collect::<Vec<_>>() {
-            self.send_raise(id);
-        }
-    }
-
-    /// Asks whether it is still held; if not, it is lost for this reason.
-    fn look(&mut self, id: Id, reason: &Loss) {
-        let want = &self.wants[&id];
-        let looks = want.request.keys.iter().map(|key| {
-            let tag = Tag::Looked(id, key.clone(), reason.clone());
-            (tag, want.about("LOCK.CANCEL", key))
-        });
-        for (tag, command) in looks.collect::<Vec<_>>() {
-            self.send(tag, command);
-        }
-    }
-
-    fn grant(&mut self, id: Id, token: u64) {
-        let Some(want) = self.wants.get_mut(&id) else {
-            return;
-        };
-        if want.is_given_up || !matches!(want.phase, Phase::Asked | Phase::Waiting) {
-            return; // It is given back already, or was granted by a push.
-        }
-        want.phase = Phase::Held;
-        let until = want.until;
-        want.token = token;
-        let lost = want.lost_early.take();
-        self.forget_deadline(id, until);
-        self.changes.push((id, Change::Granted(token)));
-        if let Some((key, reason)) = lost {
-            self.lose(id, &key, reason);
-        }
-    }
-
-    /// It is not held any more, for it lost this key; the others are given back.
-    fn lose(&mut self, id: Id, lost: &[u8], reason: Loss) {
-        self.tell(id, Change::Lost(reason));
-        let Some(want) = self.wants.get_mut(&id) else {
-            return;
-        };
-        let is_releasing = want.phase == Phase::Releasing;
-        want.phase = Phase::Releasing;
-        want.is_given_up = true;
-        if is_releasing {
-            return; // The answers that are on their way settle it.
-        }
-        want.unanswered = 0;
-        want.request.keys.retain(|key| key != lost);
-        let place = (lost.to_vec(), want.request.label.clone());
-        let is_all = want.request.keys.is_empty();
-        self.leave_places(id, [place]);
-        match is_all {
-            true => self.finish(id, Change::Over),
-            false => self.send_releases(id),
-        }
-    }
-
-    /// Says what has become of a want, unless its last word was said.
-    fn tell(&mut self, id: Id, change: Change) {
-        let Some(want) = self.wants.get_mut(&id) else {
-            return;
-        };
-        if !want.is_told {
-            want.is_told = change.is_last();
-            self.changes.push((id, change));
-        }
-    }
-
-    /// It is settled: the server has nothing more to say of it, and the next of its owner may ask.
-    fn finish(&mut self, id: Id, change: Change) {
-        self.tell(id, change);
-        if let Some(want) = self.wants.remove(&id) {
-            self.forget_deadline(id, want.until);
-            self.leave_places(id, want.request.places());
-        }
-    }
-
-    fn forget_deadline(&mut self, id: Id, until: Option<BootTime>) {
-        if let Some(until) = until {
-            self.deadlines.remove(&(until + SERVERS_WORD, id));
-        }
-    }
-
-    fn leave_places(&mut self, id: Id, places: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>) {
-        let mut next = Vec::new();
-        for place in places {
-            let Some(ids) = self.places.get_mut(&place) else {
-                continue;
+    fn part(&mut self) {
+        let parting = std::mem::take(&mut self.parting);
+        let last = parting.len() - 1;
+        for (at, command) in parting.into_iter().enumerate() {
+            let expect = if at == last {
+                Expect::Part
+            } else {
+                Expect::Nothing
             };
-            ids.retain(|other| *other != id);
-            match ids.front() {
-                Some(first) => next.push(*first),
-                None => {
-                    self.places.remove(&place);
-                }
-            }
+            self.send(command, expect);
         }
-        for id in next {
-            self.send_if_first(id);
+    }
+
+    fn parted(&mut self) {
+        self.closing_until = None;
+        self.drop_connection(Order::Leave);
+    }
+
+    fn end_watches(&mut self, error: &Error) {
+        let ids = self.watches.clear().into_iter();
+        for id in ids.chain(self.presences.clear()) {
+            let error = error.clone();
+            self.events.push(Event::Ended { id, error });
         }
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.events.push(event);
     }
 }

@@ -1,118 +1,165 @@
-//! The words that the core and its callers exchange.
+//! What goes into the core and comes out of it.
 
 use crate::error::{Error, Loss};
+use std::time::Duration;
 
-/// The number of a want or of a watch; never used again.
+/// A key, a label, a value.
+pub type Bytes = Vec<u8>;
+
+/// A command, as it goes over the wire.
+pub type Command = Vec<Bytes>;
+
+/// What a caller calls its request, watch or presence.
 pub type Id = u64;
 
-/// What a reply is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Tag {
-    Asked(Id),
-    /// After a want was given up.
-    Cancelled(Id),
-    Released(Id),
-    /// What token a hold has, which was to be raised.
-    Raised(Id),
-    /// Whether this key of a want is still held; if not, this is why.
-    Looked(Id, Vec<u8>, Loss),
-    /// Whether a want was granted before the former connection broke.
-    Resumed(Id),
-    /// This key is watched from now on.
-    Watched(Vec<u8>),
-    Unwatched(Vec<u8>),
-    Search(Search),
-    Ping,
+/// What a command and its words are made of.
+pub trait Word {
+    /// Its bytes.
+    fn word(&self) -> Bytes;
 }
 
-/// A step of the search for holds that no want claims.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Search {
-    /// Which server this is.
-    Server,
-    /// The number of this connection.
-    Client,
-    /// Some of the keys that the session holds.
-    Page,
-    /// Who holds this key.
-    Holders(Vec<u8>),
-    Released,
+impl<T: AsRef<[u8]> + ?Sized> Word for &T {
+    fn word(&self) -> Bytes {
+        self.as_ref().to_vec()
+    }
 }
 
-/// What the server replied.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    Number(u64),
-    Null,
-    Text(Vec<u8>),
-    /// An array; or a map, as names and values in turn.
-    Many(Vec<Reply>),
-    /// Anything else that is no error.
-    Other,
-    /// An error, with its code as the first word.
-    Error(String),
+impl Word for u64 {
+    fn word(&self) -> Bytes {
+        self.to_string().into_bytes()
+    }
 }
 
-impl Reply {
-    pub fn items(&self) -> &[Reply] {
-        match self {
-            Reply::Many(items) => items,
-            _ => &[],
+macro_rules! words {
+    ($($word:expr),+ $(,)?) => { vec![$($crate::core::Word::word(&$word)),+] };
+}
+pub(crate) use words;
+
+/// Both clocks at one moment: one that stands still while the machine is suspended, and one that does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    pub mono: Duration,
+    pub boot: Duration,
+}
+
+/// Which clock runs on while the machine is suspended (P-FENCE-3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BootClock {
+    /// An exact one.
+    #[default]
+    Exact,
+    /// One that is rounded to 10 ms.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "no system that this runs on has only that")
+    )]
+    Rounded,
+    /// None.
+    Missing,
+}
+
+/// What a client is told once and for all.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// For how long the server keeps a session without a connection. None is no session.
+    pub grace: Option<Duration>,
+    /// A shorter fence than the longest that is safe.
+    pub fence: Option<Duration>,
+    /// For how long work goes on after a loss.
+    pub stop_within: Duration,
+    /// For how long to open a connection, and to greet on it.
+    pub connect_timeout: Duration,
+    /// The server is reached by a Unix socket.
+    pub is_unix: bool,
+    /// Keys of one request are of one slot.
+    pub is_cluster: bool,
+    pub boot_clock: BootClock,
+    /// The random number of P-RETRY-1; None is a new one for each delay.
+    pub random: Option<f64>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            grace: None,
+            fence: None,
+            stop_within: Duration::ZERO,
+            connect_timeout: Duration::from_secs(5),
+            is_unix: false,
+            is_cluster: false,
+            boot_clock: BootClock::default(),
+            random: None,
         }
     }
-
-    /// The value of this name in a map.
-    pub fn field(&self, name: &str) -> Option<&Reply> {
-        let is_meant =
-            |pair: &&[Reply]| matches!(&pair[0], Reply::Text(is) if is == name.as_bytes());
-        let pair = self.items().chunks_exact(2).find(is_meant)?;
-        Some(&pair[1])
-    }
 }
 
-/// What a push is about: its first word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subject {
-    Lock,
-    TemporaryKey,
-    Watch,
-}
-
-/// What has become of a want.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// With this token.
-    Granted(u64),
-    Refused(Error),
-    /// Its token is this one from now on.
-    Raised(u64),
-    /// It keeps its token.
-    RaiseRefused(Error),
-    /// It keeps its token for now, and is asked for again.
-    RaiseDelayed(Error),
-    Lost(Loss),
-    /// Given back, or given up.
-    Over,
-}
-
-impl Change {
-    /// Whether no other follows.
-    pub fn is_last(&self) -> bool {
-        !matches!(
-            self,
-            Change::Granted(_)
-                | Change::Raised(_)
-                | Change::RaiseRefused(_)
-                | Change::RaiseDelayed(_)
-        )
-    }
-}
-
-/// How often a want that was given up had been granted already.
+/// Who else may have the lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Races {
-    pub cancel_first: u64,
-    pub grant_first: u64,
+pub enum Mode {
+    #[default]
+    Exclusive,
+    Shared,
+    Permits {
+        permits: u64,
+        total: u64,
+    },
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Lock(Mode),
+    Temporary {
+        value: Bytes,
+        /// The server adds a number to the name.
+        is_sequence: bool,
+        /// It is asked for again when it has ended (P-ELECT-2).
+        is_elected: bool,
+    },
+}
+
+/// A request, as its caller makes it.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    pub keys: Vec<Bytes>,
+    pub kind: Kind,
+    /// None is a fresh label.
+    pub owner: Option<Bytes>,
+    /// What blocks while the request waits.
+    pub task: Option<Bytes>,
+    /// None is for ever, zero not at all.
+    pub wait: Option<Duration>,
+    pub lease: Option<Duration>,
+    pub is_reentrant: bool,
+    pub acks: Option<u64>,
+    pub ack_timeout: Option<Duration>,
+    pub at_least: Duration,
+}
+
+impl Ask {
+    pub fn new(keys: Vec<Bytes>, kind: Kind) -> Ask {
+        Ask {
+            keys,
+            kind,
+            owner: None,
+            task: None,
+            wait: None,
+            lease: None,
+            is_reentrant: false,
+            acks: None,
+            ack_timeout: None,
+            at_least: Duration::ZERO,
+        }
+    }
+}
+
+/// What `check` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Status {
+    Waiting,
+    Held,
+    Released,
+    Lost(Loss),
 }
 
 /// What a [`Watch`](crate::Watch) says of a key.
@@ -124,12 +171,12 @@ pub struct WatchEvent {
     pub change: KeyChange,
 }
 
-/// What becomes of a watched key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Whether a key exists, and whether that is new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyChange {
-    /// It exists when the watch begins.
+    /// The key existed when the watch began.
     Exists,
-    /// It does not exist when the watch begins.
+    /// It did not.
     Missing,
     /// It appeared.
     Added,
@@ -138,8 +185,116 @@ pub enum KeyChange {
 }
 
 impl KeyChange {
-    /// Whether the key exists from then on.
+    /// Whether the key is there.
     pub fn is_there(self) -> bool {
         matches!(self, KeyChange::Exists | KeyChange::Added)
     }
+}
+
+/// The value of a temporary key, and the token with which it was made or last written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Greater than that of every earlier one of the key.
+    pub token: u64,
+    /// None if this client may not know it.
+    pub value: Option<Vec<u8>>,
+}
+
+/// What a [`Presence`](crate::Presence) says of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PresenceEvent {
+    /// Its name.
+    pub key: Vec<u8>,
+    /// What has become of it.
+    pub change: MemberChange,
+}
+
+/// What has become of a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemberChange {
+    /// It is there.
+    Added(Member),
+    /// It is there with another token or value.
+    Set(Member),
+    /// It is gone, for this reason: the server's word, or `unknown` if that was not seen.
+    Gone(String),
+}
+
+/// What the core tells its caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    Granted {
+        id: Id,
+        token: u64,
+        /// Where the server made the name.
+        key: Option<Bytes>,
+    },
+    /// The request ended without a grant.
+    Refused {
+        id: Id,
+        error: Error,
+    },
+    /// The hold ended, and its owner did not end it.
+    Lost {
+        id: Id,
+        loss: Loss,
+    },
+    /// The server refused the release with this error, and it is sent again.
+    Releasing {
+        id: Id,
+        error: String,
+    },
+    Released {
+        id: Id,
+    },
+    /// It was given up, and the server has nothing left of it.
+    Over {
+        id: Id,
+    },
+    Extended {
+        id: Id,
+    },
+    NotExtended {
+        id: Id,
+        error: Error,
+    },
+    Raised {
+        id: Id,
+        token: u64,
+    },
+    NotRaised {
+        id: Id,
+        error: Error,
+    },
+    Watch {
+        id: Id,
+        event: WatchEvent,
+    },
+    Presence {
+        id: Id,
+        event: PresenceEvent,
+    },
+    /// None where nobody leads.
+    Leader {
+        id: Id,
+        leader: Option<Member>,
+    },
+    /// A watch, presence or observer is over.
+    Ended {
+        id: Id,
+        error: Error,
+    },
+    /// The system has no clock that runs on in suspend (P-FENCE-5).
+    NoBootClock,
+}
+
+/// What the core orders its shell to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Open a connection; `connected` or `unreached` follows.
+    Connect,
+    /// Close it, or stop opening it.
+    Leave,
+    /// Read and write no more, and close it after that time.
+    LeaveAfter(Duration),
 }

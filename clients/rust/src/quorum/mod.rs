@@ -19,12 +19,10 @@ mod simulation;
 use crate::address::Address;
 use crate::clock::BootTime;
 use crate::error::{Error, Loss};
-use crate::locks::own_label;
-use crate::terms::CONNECT_WITHIN;
 use crate::timing::{self, Unfit};
 use crate::tls::Certificates;
 use protocol::{majority, majority_vouches};
-use request::{Handle, State, Wish};
+use request::{Handle, Holder, State, Wish};
 use servers::{Servers, Times};
 use std::fmt;
 use std::sync::Arc;
@@ -32,11 +30,31 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+/// How long to look for a majority at first.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
 /// The grace of the sessions, unless another is given.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Connections to three or five independent servers, for any number of tasks. Clones are the same; they end when the last of
 /// them, and of the guards, is dropped.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use tether_client::{Error, Quorum};
+///
+/// async fn lead() -> Result<(), Error> {
+///     let quorum = Quorum::builder(["redis://a:6379", "redis://b:6379", "redis://c:6379"])
+///         .grace(Duration::from_secs(10))
+///         .stop_within(Duration::from_secs(2))
+///         .connect()
+///         .await?;
+///     let guard = quorum.lock("leader").acquire().await?;
+///     println!("held with the token {}", guard.token());
+///     guard.release().await?;
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone)]
 pub struct Quorum {
     servers: Arc<Servers>,
@@ -84,8 +102,8 @@ impl Builder {
         self
     }
 
-    /// As [`Builder::client_name`](crate::Builder::client_name).
-    pub fn client_name(mut self, name: impl Into<String>) -> Self {
+    /// As [`Builder::name`](crate::Builder::name).
+    pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
@@ -185,7 +203,7 @@ impl Quorum {
             servers: self.servers.clone(),
             wish: Wish {
                 key: key.as_ref().to_vec(),
-                label: own_label(),
+                owner: None,
                 waits: true,
             },
             wait: None,
@@ -226,9 +244,9 @@ impl Request {
         self
     }
 
-    /// Who asks, of those that share the connections. Default: the task that made this request.
-    pub fn owner(mut self, label: impl AsRef<[u8]>) -> Self {
-        self.wish.label = label.as_ref().to_vec();
+    /// As [`LockRequest::owner`](crate::LockRequest::owner).
+    pub fn owner(mut self, name: impl AsRef<[u8]>) -> Self {
+        self.wish.owner = Some(name.as_ref().to_vec());
         self
     }
 
@@ -305,7 +323,7 @@ impl Guard {
         let State::Held(_, holders) = &*self.handle.state.borrow() else {
             return BootTime(0);
         };
-        let until = holders.iter().map(|shared| shared.vouched_until());
+        let until = holders.iter().map(Holder::vouched_until);
         majority_vouches(until, self.servers).unwrap_or(BootTime(0))
     }
 

@@ -2,10 +2,11 @@
 
 use super::protocol::{Effect, Fact, Protocol, Server, Token, majority_vouches};
 use super::servers::Servers;
+use crate::callers::Heard;
 use crate::clock::BootTime;
-use crate::core::{Change, Id, Mode, Request};
+use crate::core::{Ask, Event, Id, Kind, Mode};
 use crate::error::{Error, Loss};
-use crate::link::{Heard, Shared};
+use crate::link::Shared;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +14,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// For how long a server may put off to raise the token: its clock is behind another's by so much, with the second by which
-/// a start is ahead of what can be raised to. Servers that are further apart are a mistake that somebody must hear of.
-const RAISE_WITHIN: Duration = Duration::from_secs(10);
-
 /// What has become of a request.
 #[derive(Clone)]
 pub enum State {
     Wanted,
     /// With this token, on these servers.
-    Held(Token, Vec<Arc<Shared>>),
+    Held(Token, Vec<Holder>),
     Lost(Loss),
     Failed(Error),
     /// It was given up or given back, and each server that can be reached has taken that.
@@ -33,8 +30,26 @@ pub enum State {
 #[derive(Clone)]
 pub struct Wish {
     pub key: Vec<u8>,
-    pub label: Vec<u8>,
+    pub owner: Option<Vec<u8>>,
     pub waits: bool,
+}
+
+/// A request to one server, and its hold there.
+#[derive(Clone)]
+pub struct Holder {
+    shared: Arc<Shared>,
+    id: Id,
+}
+
+impl Holder {
+    /// Until when the server vouches for the hold.
+    pub fn vouched_until(&self) -> BootTime {
+        self.shared.vouched_until(self.id)
+    }
+
+    fn is(&self, other: &Holder) -> bool {
+        self.id == other.id && Arc::ptr_eq(&self.shared, &other.shared)
+    }
 }
 
 /// The caller's side of a request. With it the request is given up.
@@ -76,7 +91,6 @@ pub fn start(servers: Arc<Servers>, wish: Wish) -> Handle {
         sender,
         facts: VecDeque::new(),
         error: None,
-        raise_delayed: None,
         loss: Loss::Silence,
         relied_on_until: None,
         state,
@@ -91,28 +105,20 @@ pub fn start(servers: Arc<Servers>, wish: Wish) -> Handle {
     }
 }
 
-/// A request to one server.
-struct Asked {
-    shared: Arc<Shared>,
-    id: Id,
-}
-
 struct Task {
     protocol: Protocol,
     servers: Arc<Servers>,
     wish: Wish,
     /// What the protocol was told of: by which connection each server is reached.
     reached: Vec<Option<Arc<Shared>>>,
-    asked: Vec<Option<Asked>>,
+    asked: Vec<Option<Holder>>,
     /// What was taken back, and the server has not said so yet.
-    leaving: Vec<(Server, Asked)>,
+    leaving: Vec<(Server, Holder)>,
     heard: UnboundedReceiver<Heard>,
     sender: UnboundedSender<Heard>,
     facts: VecDeque<Fact>,
     /// Why the last one refused.
     error: Option<Error>,
-    /// Since when a server does not raise the token yet.
-    raise_delayed: Option<BootTime>,
     /// Why the last hold was lost.
     loss: Loss,
     /// Once the lock is lost: until when somebody may rely on it who has not heard of that.
@@ -209,30 +215,36 @@ impl Task {
 
     fn vouched_until(&self, server: Server) -> BootTime {
         let asked = self.asked[server].as_ref();
-        asked.map_or(BootTime(0), |asked| asked.shared.vouched_until())
+        asked.map_or(BootTime(0), Holder::vouched_until)
     }
 
     // ---- facts ----
 
-    fn hear(&mut self, (server, id, change): Heard) {
-        let is_it = |asked: &Asked| asked.id == id;
+    fn hear(&mut self, (server, event): Heard) {
+        let Some(id) = event.id() else {
+            return;
+        };
+        let is_it = |asked: &Holder| asked.id == id;
         if !self.asked[server].as_ref().is_some_and(is_it) {
-            if change.is_last() {
+            if event.is_last() {
                 self.leaving
                     .retain(|(other, asked)| (*other, asked.id) != (server, id));
             }
             return;
         }
-        if change.is_last() {
+        if event.is_last() {
             self.asked[server] = None;
         }
-        let fact = match change {
-            Change::Granted(token) => Fact::Granted(server, token),
-            Change::Refused(Error::Unreachable(_)) => {
+        let fact = match event {
+            Event::Granted { token, .. } => Fact::Granted(server, token),
+            Event::Refused {
+                error: Error::Unreachable(_),
+                ..
+            } => {
                 self.reached[server] = None;
                 Fact::Unreached(server)
             }
-            Change::Refused(error) => {
+            Event::Refused { error, .. } => {
                 let is_deadlock = matches!(error, Error::Deadlock(_));
                 self.error = Some(error);
                 match is_deadlock {
@@ -240,25 +252,16 @@ impl Task {
                     false => Fact::Refused(server),
                 }
             }
-            Change::Raised(token) => Fact::Raised(server, token),
-            Change::RaiseRefused(error) => {
+            Event::Raised { token, .. } => Fact::Raised(server, token),
+            Event::NotRaised { error, .. } => {
                 self.error = Some(error);
                 Fact::RaiseRefused(server)
             }
-            Change::RaiseDelayed(error) => {
-                let now = BootTime::now();
-                let since = *self.raise_delayed.get_or_insert(now);
-                self.error = Some(error);
-                match now.since(since) < RAISE_WITHIN {
-                    true => return,
-                    false => Fact::RaiseRefused(server),
-                }
-            }
-            Change::Lost(loss) => {
+            Event::Lost { loss, .. } => {
                 self.loss = loss;
                 Fact::Lost(server)
             }
-            Change::Over => return,
+            _ => return,
         };
         self.facts.push_back(fact);
     }
@@ -302,7 +305,7 @@ impl Task {
         }
         // Who checks looks at these.
         let holders = self.holders();
-        let until = holders.iter().map(|shared| shared.vouched_until());
+        let until = holders.iter().map(Holder::vouched_until);
         if let Some(until) = majority_vouches(until, self.asked.len()) {
             self.alive.send_if_modified(|alive| {
                 let before = std::mem::replace(alive, until.max(*alive));
@@ -313,8 +316,8 @@ impl Task {
             let State::Held(_, known) = state else {
                 return false;
             };
-            let is_same = known.len() == holders.len()
-                && known.iter().zip(&holders).all(|(a, b)| Arc::ptr_eq(a, b));
+            let is_same =
+                known.len() == holders.len() && known.iter().zip(&holders).all(|(a, b)| a.is(b));
             *known = holders;
             !is_same
         });
@@ -337,14 +340,13 @@ impl Task {
             Effect::Withdraw(_) if self.relied_on_until.is_some() => {}
             Effect::Withdraw(server) => self.withdraw(server),
             Effect::Raise(server, token) => {
-                self.raise_delayed = None;
                 if let Some(asked) = &self.asked[server] {
                     asked.shared.raise(asked.id, token);
                 }
             }
             Effect::Held(token) => {
                 let holders = self.holders();
-                let until = holders.iter().map(|shared| shared.vouched_until());
+                let until = holders.iter().map(Holder::vouched_until);
                 if let Some(until) = majority_vouches(until, self.asked.len()) {
                     self.alive.send_replace(until);
                 }
@@ -370,15 +372,13 @@ impl Task {
             return self.facts.push_back(Fact::Unreached(server));
         };
         let waits = self.wish.waits || !is_needed;
-        let request = Request {
-            keys: vec![self.wish.key.clone()],
-            label: self.wish.label.clone(),
-            mode: Mode::Exclusive,
-            wait: waits.then_some(Duration::ZERO),
-            lease: None,
+        let ask = Ask {
+            owner: self.wish.owner.clone(),
+            wait: (!waits).then_some(Duration::ZERO),
+            ..Ask::new(vec![self.wish.key.clone()], Kind::Lock(Mode::Exclusive))
         };
-        match shared.ask_one_of(request, server, self.sender.clone()) {
-            Ok(id) => self.asked[server] = Some(Asked { shared, id }),
+        match shared.acquire_one_of(ask, server, self.sender.clone()) {
+            Ok(id) => self.asked[server] = Some(Holder { shared, id }),
             Err(Error::Unreachable(_)) => {
                 self.reached[server] = None;
                 self.facts.push_back(Fact::Unreached(server));
@@ -397,9 +397,9 @@ impl Task {
         }
     }
 
-    fn holders(&self) -> Vec<Arc<Shared>> {
+    fn holders(&self) -> Vec<Holder> {
         let held = (0..self.asked.len()).filter(|server| self.protocol.is_held(*server));
-        let asked = held.filter_map(|server| self.asked[server].as_ref());
-        asked.map(|asked| asked.shared.clone()).collect()
+        held.filter_map(|server| self.asked[server].clone())
+            .collect()
     }
 }

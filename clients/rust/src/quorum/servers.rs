@@ -1,19 +1,22 @@
 //! The connections to the servers of a quorum: one task each sees to it that there is one with a session, as long as the server
 //! can be relied on.
 
-use crate::address::Address;
-use crate::backoff;
-use crate::clock::BootTime;
+use crate::address::{Address, Open};
+use crate::core::{Config, words};
 use crate::error::Error;
-use crate::line::{self, Line, ServerFacts};
-use crate::link::{Shared, Way};
-use crate::terms::CONNECT_WITHIN;
+use crate::link::Shared;
+use crate::resp::Frame;
+use crate::socket::Wire;
 use crate::timing::{MARGIN, Unfit};
+use futures_util::future::BoxFuture;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
+
+/// Before a server is looked for again that was not reached, at most.
+const LONGEST_DELAY: Duration = Duration::from_secs(1);
 
 /// The times of a quorum, which its servers must fit.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +29,7 @@ pub struct Times {
 /// What is known of each server, and the tasks that see to it. With the last of it the connections end.
 pub struct Servers {
     table: Arc<Table>,
+    shared: Vec<Arc<Shared>>,
     keepers: Vec<AbortHandle>,
     times: Times,
 }
@@ -38,7 +42,7 @@ struct Table {
 
 #[derive(Clone, Default)]
 struct Entry {
-    shared: Option<Arc<Shared>>,
+    /// Of the server as it was last reached.
     run_id: Vec<u8>,
     /// Why there is no connection.
     why: Option<Error>,
@@ -51,20 +55,30 @@ impl Servers {
             entries: Mutex::new(vec![Entry::default(); addresses.len()]),
             changed: watch::channel(()).0,
         });
-        let keep = |(server, address): (usize, Address)| {
-            let keeper = Keeper {
+        let config = Config {
+            grace: Some(times.grace),
+            fence: Some(times.fence),
+            stop_within: times.stop_within,
+            ..Config::default()
+        };
+        let share = |(server, address): (usize, Address)| {
+            let fit = FitServer {
                 table: table.clone(),
                 server,
-                address: Arc::new(address),
+                address,
                 times,
-                former: None,
             };
-            tokio::spawn(keeper.run()).abort_handle()
+            Shared::new(Arc::new(fit), config.clone(), None)
         };
-        let keepers = addresses.into_iter().enumerate().map(keep).collect();
+        let shared: Vec<_> = addresses.into_iter().enumerate().map(share).collect();
+        let keep = |(server, shared): (usize, &Arc<Shared>)| {
+            let kept = keep(table.clone(), server, shared.clone());
+            tokio::spawn(kept).abort_handle()
+        };
         Servers {
+            keepers: shared.iter().enumerate().map(keep).collect(),
+            shared,
             table,
-            keepers,
             times,
         }
     }
@@ -86,8 +100,8 @@ impl Servers {
 
     /// The connection to this server, if there is one at the moment.
     pub fn reached(&self, server: usize) -> Option<Arc<Shared>> {
-        let shared = self.table.entries()[server].shared.clone();
-        shared.filter(|shared| shared.with_core(|core| core.is_up()))
+        let shared = &self.shared[server];
+        shared.is_up().then(|| shared.clone())
     }
 
     /// Sees changes of what [`reached`](Servers::reached) says.
@@ -104,13 +118,10 @@ impl Servers {
     /// Ends the connections and their sessions.
     pub async fn close(&self) {
         self.stop();
-        let entries = std::mem::take(&mut *self.table.entries());
-        for entry in &entries {
-            if let Some(shared) = &entry.shared {
-                shared.begin_close();
-            }
+        for shared in &self.shared {
+            shared.begin_close();
         }
-        for shared in entries.into_iter().filter_map(|entry| entry.shared) {
+        for shared in &self.shared {
             shared.over().await;
         }
     }
@@ -133,108 +144,83 @@ impl Table {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, server: usize, entry: Entry) {
-        if let Some(place) = self.entries().get_mut(server) {
-            *place = entry;
+    /// Why a server is not reached, or that it is.
+    fn set(&self, server: usize, why: Option<Error>) {
+        if let Some(entry) = self.entries().get_mut(server) {
+            entry.why = why;
         }
         self.changed.send_replace(());
     }
 }
 
-struct Keeper {
-    table: Arc<Table>,
-    server: usize,
-    address: Arc<Address>,
-    times: Times,
-    /// The secret of the last session, of which something may be left on the server.
-    former: Option<String>,
+/// Sees to it that there is a connection, as long as there can be one.
+async fn keep(table: Arc<Table>, server: usize, shared: Arc<Shared>) {
+    let mut trouble = shared.trouble();
+    let mut delay = Duration::ZERO;
+    loop {
+        match shared.open().await {
+            Ok(()) => {
+                delay = Duration::ZERO;
+                table.set(server, None);
+                let _ = trouble.wait_for(|trouble| !trouble.is_up).await;
+                table.changed.send_replace(());
+            }
+            Err(error) => {
+                table.set(server, Some(error));
+                delay = (delay * 2).clamp(Duration::from_millis(20), LONGEST_DELAY);
+                sleep(delay).await;
+            }
+        }
+    }
 }
 
-impl Keeper {
-    async fn run(mut self) {
-        let mut failed = 0;
-        loop {
-            let connected = timeout(CONNECT_WITHIN, self.connect()).await;
-            match connected.unwrap_or_else(|_| Err(line::late())) {
-                Ok((shared, run_id)) => {
-                    failed = 0;
-                    let mut up = shared.up();
-                    let entry = Entry {
-                        shared: Some(shared.clone()),
-                        run_id,
-                        why: None,
-                    };
-                    self.table.set(self.server, entry);
-                    loop {
-                        tokio::select! {
-                            () = shared.over() => break,
-                            changed = up.changed() => match changed {
-                                Ok(()) => self.table.changed.send_replace(()),
-                                Err(_) => break,
-                            },
-                        }
-                    }
-                    self.table.set(self.server, Entry::default());
-                }
-                Err(error) => {
-                    failed += 1;
-                    let why = Some(error);
-                    let entry = Entry {
-                        why,
-                        ..Entry::default()
-                    };
-                    self.table.set(self.server, entry);
-                }
+/// A server, if it can be one of the quorum (P-QUORUM-1).
+struct FitServer {
+    table: Arc<Table>,
+    server: usize,
+    address: Address,
+    times: Times,
+}
+
+impl Open for FitServer {
+    fn open(&self, within: Duration) -> BoxFuture<'_, Result<Wire, Error>> {
+        Box::pin(async move {
+            let mut wire = self.address.open(within).await?;
+            let [server] = wire.ask([words!["LOCK.SERVER"]]).await?;
+            // An error is the core's, which asks again.
+            if server.error().is_none() {
+                self.look_at(&server)?;
             }
-            let longest = backoff::LONGEST.min(self.times.fence / 8);
-            sleep(backoff::delay(failed, BootTime::now().0, longest)).await;
-        }
+            Ok(wire)
+        })
     }
 
-    /// A connection with a new session, on a server that fits; what is left of the former session is ended first.
-    async fn connect(&mut self) -> Result<(Arc<Shared>, Vec<u8>), Error> {
-        let mut line = self.address.connect(CONNECT_WITHIN).await?;
-        let sent = BootTime::now();
-        let server = line.server().await?;
-        self.look_at(&server)?;
-        let secret = self.begin_session(&mut line).await?;
-        let way = Way {
-            address: self.address.clone(),
-            secret: Some(secret),
-            fence: self.times.fence,
-            run_id: server.run_id.clone(),
-            terms: None,
-        };
-        Ok((Shared::start(line, way, sent), server.run_id))
+    fn is_unix(&self) -> bool {
+        self.address.is_unix()
     }
+}
 
-    async fn begin_session(&mut self, line: &mut Line) -> Result<String, Error> {
-        if let Some(former) = &self.former {
-            line.end_former_session(former).await?;
-        }
-        let secret = line.start_session(self.times.grace).await?;
-        self.former = Some(secret.clone());
-        Ok(secret)
-    }
-
-    /// Whether the server can be one of the quorum.
-    fn look_at(&self, server: &ServerFacts) -> Result<(), Error> {
-        if !server.is_master {
+impl FitServer {
+    fn look_at(&self, server: &Frame) -> Result<(), Error> {
+        let bytes = |name| server.named(name).and_then(Frame::bytes);
+        if bytes("role") != Some(b"master") {
             return Err(Unfit::Replica.into());
         }
         let least = self.times.fence + self.times.stop_within + MARGIN;
-        let quarantine = server.quarantine;
+        let quarantine = server.named("quarantine-ms").and_then(Frame::number);
+        let quarantine = Duration::from_millis(quarantine.unwrap_or(0));
         if quarantine < least {
             return Err(Unfit::Quarantine { quarantine, least }.into());
         }
+        let run_id = bytes("run-id").unwrap_or_default();
         let mut entries = self.table.entries();
         let mut others = (0..).zip(entries.iter());
-        if others.any(|(other, entry)| other != self.server && entry.run_id == server.run_id) {
+        if others.any(|(other, entry)| other != self.server && entry.run_id == run_id) {
             return Err(Unfit::NamedTwice.into());
         }
         // From now on no other may be this one.
         if let Some(entry) = entries.get_mut(self.server) {
-            entry.run_id.clone_from(&server.run_id);
+            entry.run_id = run_id.to_vec();
         }
         Ok(())
     }

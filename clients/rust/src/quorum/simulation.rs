@@ -15,15 +15,16 @@ mod machine;
 
 use super::protocol::{Effect, Fact, Protocol, Rule, Server, Token, majority_vouches};
 use crate::clock::BootTime;
-use crate::core::{Change, Core, Id, Mode, Request, Subject, Tag};
+use crate::core::{Ask, Command, Config, Core, Event, Id, Kind, Mode, Now, Order, Status};
 use crate::error::Error;
-use machine::{Frame, Machine, Request as Message};
+use crate::resp::Frame;
+use crate::timing::MARGIN;
+use machine::Machine;
 use std::collections::VecDeque;
 use std::time::Duration;
 use tether_testing::random::{Random, seed, steps};
 
 const KEY: &[u8] = b"report";
-const LABEL: &[u8] = b"main";
 /// The fence, the grace and the quarantine.
 const D_MS: u64 = 1000;
 const MS: u64 = 1000;
@@ -65,10 +66,9 @@ struct Wire {
     number: u64,
     /// Of the server's start; after another the connection is gone.
     start: u64,
-    to_server: VecDeque<(u64, Message)>,
-    to_client: VecDeque<(u64, Frame)>,
-    /// What the next replies are about, and when it was asked.
-    asked: VecDeque<(Tag, BootTime)>,
+    to_server: VecDeque<(u64, Command)>,
+    /// None is the end of the connection.
+    to_client: VecDeque<(u64, Option<Frame>)>,
     /// Nothing passes any more, though nobody was told.
     is_cut: bool,
 }
@@ -76,11 +76,10 @@ struct Wire {
 /// A client's side of one server.
 struct Link {
     wire: Option<Wire>,
-    core: Option<Core>,
-    /// Of the session, and the server's start at which it was begun.
-    secret: Option<(u64, u64)>,
-    /// It waits for the answer to its first message, sent then.
-    hello: Option<(u64, bool)>,
+    core: Core,
+    /// The core has ordered a connection.
+    is_opening: bool,
+    /// When to see to it that there is one.
     tries_at: u64,
     is_reached: bool,
     asked: Option<Id>,
@@ -89,6 +88,7 @@ struct Link {
 struct Client {
     links: Vec<Link>,
     protocol: Option<Protocol>,
+    facts: VecDeque<Fact>,
     is_stopped: bool,
     /// When it wants the lock again, or gives it up.
     acts_at: u64,
@@ -119,11 +119,21 @@ impl World {
         let servers = random.pick(&[3, 3, 3, 5]);
         let clients = random.pick(&[2, 3, 4]);
         let clocks = random.pick(&[Clocks::Agree, Clocks::JumpWithFiles, Clocks::Jump]);
+        // Without the rule, a client relies on a server for longer than its sessions last.
+        let relied_on = match rules.broken {
+            Some(Rule::Vouched) => 10 * D_MS,
+            _ => D_MS,
+        };
+        let config = Config {
+            grace: Some(Duration::from_millis(relied_on) + MARGIN),
+            // Attempts come as soon as they may, so that more can go wrong.
+            random: Some(0.0),
+            ..Config::default()
+        };
         let link = |_| Link {
             wire: None,
-            core: None,
-            secret: None,
-            hello: None,
+            core: Core::new(Now::default(), config.clone()),
+            is_opening: false,
             tries_at: 0,
             is_reached: false,
             asked: None,
@@ -131,6 +141,7 @@ impl World {
         let client = |_| Client {
             links: (0..servers).map(link).collect(),
             protocol: None,
+            facts: VecDeque::new(),
             is_stopped: false,
             acts_at: 0,
             token: 0,
@@ -141,7 +152,7 @@ impl World {
             clocks,
             now: MS,
             machines: (0..servers)
-                .map(|_| Machine::new(rules.quarantine_ms))
+                .map(|_| Machine::new(rules.quarantine_ms, rules.grace_ms))
                 .collect(),
             clients: (0..clients).map(client).collect(),
             parted: vec![vec![false; servers]; clients],
@@ -261,7 +272,8 @@ impl World {
                     && wire.number == number
                 {
                     let last = wire.to_client.back().map_or(0, |(at, _)| *at);
-                    wire.to_client.push_back((at.max(last), frame.clone()));
+                    wire.to_client
+                        .push_back((at.max(last), Some(frame.clone())));
                 }
             }
         }
@@ -304,19 +316,17 @@ impl World {
     fn break_off(&mut self, client: usize, server: Server) {
         let at = self.delay();
         if let Some(wire) = &mut self.clients[client].links[server].wire {
-            let is_told = matches!(wire.to_client.back(), Some((_, Frame::Broken)));
+            let is_told = matches!(wire.to_client.back(), Some((_, None)));
             if !is_told {
                 let last = wire.to_client.back().map_or(0, |(at, _)| *at);
-                wire.to_client.push_back((at.max(last), Frame::Broken));
+                wire.to_client.push_back((at.max(last), None));
             }
         }
     }
 
     /// The client ends the connection; the server hears that at once.
     fn hang_up(&mut self, client: usize, server: Server) {
-        let link = &mut self.clients[client].links[server];
-        link.hello = None;
-        let wire = link.wire.take();
+        let wire = self.clients[client].links[server].wire.take();
         self.machines[server].close(self.now, wire.as_ref());
         self.flush(server);
     }
@@ -324,55 +334,49 @@ impl World {
     // ---- the clients ----
 
     fn live(&mut self, client: usize) {
-        self.look_at_time(client);
+        self.handle(client);
         for server in 0..self.machines.len() {
             self.connect(client, server);
             self.hear(client, server);
         }
         self.want(client);
-        for server in 0..self.machines.len() {
-            self.send(client, server);
+        self.handle(client);
+    }
+
+    fn clocks(&self) -> Now {
+        let now = Duration::from_micros(self.now);
+        Now {
+            mono: now,
+            boot: now,
         }
     }
 
     fn connect(&mut self, client: usize, server: Server) {
         let now = self.now;
+        let is_there = self.machines[server].is_up() && !self.parted[client][server];
         let link = &mut self.clients[client].links[server];
-        // An attempt that nobody answers is given up.
-        if let Some((sent, _)) = link.hello
-            && now >= sent + D_MS * MS / 2
-        {
-            self.hang_up(client, server);
+        if now >= link.tries_at {
+            link.tries_at = now + 20 * MS;
+            link.core.open();
         }
-        let link = &mut self.clients[client].links[server];
-        if link.wire.is_some() || now < link.tries_at {
-            return;
+        if std::mem::take(&mut link.is_opening) {
+            if is_there {
+                self.numbers += 1;
+                link.wire = Some(Wire {
+                    number: self.numbers,
+                    start: self.machines[server].starts,
+                    ..Wire::default()
+                });
+                self.machines[server].accept(self.numbers);
+                link.core.connected();
+            } else {
+                link.core.unreached(Error::late());
+            }
         }
-        link.tries_at = now + 20 * MS;
-        if !self.machines[server].is_up() || self.parted[client][server] {
-            return;
-        }
-        self.numbers += 1;
-        let number = self.numbers;
-        let mut wire = Wire {
-            number,
-            start: self.machines[server].starts,
-            ..Wire::default()
-        };
-        let resumes = link.core.is_some();
-        let hello = Message::Hello {
-            former: link.secret,
-            resumes,
-            secret: number,
-            grace_ms: self.rules.grace_ms,
-        };
-        link.hello = Some((now, resumes));
-        wire.to_server.push_back((now + MS / 10, hello));
-        link.wire = Some(wire);
+        self.handle(client);
     }
 
     fn hear(&mut self, client: usize, server: Server) {
-        let now = BootTime(self.now * 1000);
         loop {
             let link = &mut self.clients[client].links[server];
             let Some(wire) = &mut link.wire else {
@@ -381,141 +385,85 @@ impl World {
             if wire.to_client.front().is_none_or(|(at, _)| *at > self.now) {
                 return;
             }
-            let Some((_, frame)) = wire.to_client.pop_front() else {
-                return;
-            };
-            match frame {
-                Frame::Broken => {
-                    if let Some(core) = &mut link.core {
-                        core.broke(now);
-                    }
+            match wire.to_client.pop_front() {
+                Some((_, Some(frame))) => link.core.recv(frame),
+                _ => {
+                    link.core.broke();
                     self.hang_up(client, server);
                 }
-                Frame::Began { start, is_resumed } => {
-                    let Some((sent, _)) = link.hello.take() else {
-                        return;
-                    };
-                    let sent = BootTime(sent * 1000);
-                    match (&mut link.core, is_resumed) {
-                        (Some(core), true) => core.resumed(now, sent),
-                        (Some(core), false) => {
-                            core.end(crate::Loss::Connection);
-                            self.hang_up(client, server);
-                        }
-                        (None, _) => {
-                            link.secret = Some((wire.number, start));
-                            let fence = Duration::from_millis(D_MS);
-                            link.core = Some(Core::new(sent, fence, true));
-                        }
-                    }
-                }
-                Frame::Reply(reply) => {
-                    if let (Some((tag, sent)), Some(core)) =
-                        (wire.asked.pop_front(), &mut link.core)
-                    {
-                        core.replied(now, sent, tag, reply);
-                    }
-                }
-                Frame::Push(text) => {
-                    if let Some(core) = &mut link.core {
-                        core.pushed(now, Subject::Lock, KEY, &text);
-                    }
-                }
             }
-            self.follow(client, server);
+            self.handle(client);
         }
     }
 
-    /// What the connection's core says becomes facts.
-    fn follow(&mut self, client: usize, server: Server) {
-        let link = &mut self.clients[client].links[server];
-        let Some(core) = &mut link.core else {
-            return;
-        };
-        let changes = core.changes();
-        let is_over = core.ended().is_some();
-        let is_up = core.is_up();
-        let mut facts = Vec::new();
-        for (id, change) in changes {
-            if link.asked != Some(id) {
-                continue;
+    /// Before each fact it looks at the time: what is not vouched for any more is lost.
+    fn handle(&mut self, client: usize) {
+        loop {
+            for server in 0..self.machines.len() {
+                let clocks = self.clocks();
+                self.clients[client].links[server].core.tick(clocks);
+                self.follow(client, server);
             }
-            if change.is_last() {
-                link.asked = None;
-            }
-            facts.push(match change {
-                Change::Granted(token) => Fact::Granted(server, token),
-                Change::Refused(Error::Unreachable(_)) => {
-                    link.is_reached = false;
-                    Fact::Unreached(server)
-                }
-                Change::Refused(Error::Deadlock(_)) => Fact::Deadlocked(server),
-                Change::Refused(_) => Fact::Refused(server),
-                Change::Raised(token) => Fact::Raised(server, token),
-                Change::RaiseRefused(_) => Fact::RaiseRefused(server),
-                Change::RaiseDelayed(_) => continue,
-                Change::Lost(_) => Fact::Lost(server),
-                Change::Over => continue,
-            });
-        }
-        if link.is_reached && !is_up {
-            facts.push(Fact::Unreached(server));
-        }
-        if !link.is_reached && is_up {
-            facts.push(Fact::Reached(server));
-        }
-        link.is_reached = is_up;
-        if is_over {
-            link.core = None;
-            self.hang_up(client, server);
-        }
-        for fact in facts {
-            self.look_at_time(client);
+            let Some(fact) = self.clients[client].facts.pop_front() else {
+                break;
+            };
             self.tell(client, fact);
         }
     }
 
-    /// What is not vouched for any more is lost, before anything else is heard.
-    fn look_at_time(&mut self, client: usize) {
-        if self.rules.broken == Some(Rule::Vouched) {
-            return;
+    /// Sends what the core sends, and does what it orders; what it tells becomes facts.
+    fn follow(&mut self, client: usize, server: Server) {
+        for command in self.clients[client].links[server].core.take_out() {
+            let at = self.delay();
+            if let Some(wire) = &mut self.clients[client].links[server].wire {
+                let last = wire.to_server.back().map_or(0, |(at, _)| *at);
+                wire.to_server.push_back((at.max(last), command));
+            }
         }
-        let now = BootTime(self.now * 1000);
-        for server in 0..self.machines.len() {
-            if let Some(core) = &mut self.clients[client].links[server].core {
-                core.tick(now);
-                if core.is_stuck() {
-                    core.broke(now);
-                    self.hang_up(client, server);
+        for order in self.clients[client].links[server].core.take_orders() {
+            let is_opening = order == Order::Connect;
+            self.clients[client].links[server].is_opening = is_opening;
+            if !is_opening {
+                self.hang_up(client, server);
+            }
+        }
+        let own = &mut self.clients[client];
+        let link = &mut own.links[server];
+        for event in link.core.take_events() {
+            if event.id() != link.asked {
+                continue;
+            }
+            if event.is_last() {
+                link.asked = None;
+            }
+            own.facts.push_back(match event {
+                Event::Granted { token, .. } => Fact::Granted(server, token),
+                Event::Refused {
+                    error: Error::Unreachable(_),
+                    ..
+                } => {
+                    link.is_reached = false;
+                    Fact::Unreached(server)
                 }
-                self.follow_end(client, server);
-            }
+                Event::Refused {
+                    error: Error::Deadlock(_),
+                    ..
+                } => Fact::Deadlocked(server),
+                Event::Refused { .. } => Fact::Refused(server),
+                Event::Raised { token, .. } => Fact::Raised(server, token),
+                Event::NotRaised { .. } => Fact::RaiseRefused(server),
+                Event::Lost { .. } => Fact::Lost(server),
+                _ => continue,
+            });
         }
-    }
-
-    /// Only the end of a connection, so that this does not look at the time again.
-    fn follow_end(&mut self, client: usize, server: Server) {
-        let link = &mut self.clients[client].links[server];
-        let Some(core) = &mut link.core else {
-            return;
-        };
-        if core.ended().is_none() {
-            if link.is_reached && !core.is_up() {
-                link.is_reached = false;
-                self.tell(client, Fact::Unreached(server));
-            }
-            return;
+        let is_up = link.core.trouble().0;
+        if link.is_reached != is_up {
+            own.facts.push_back(match is_up {
+                true => Fact::Reached(server),
+                false => Fact::Unreached(server),
+            });
         }
-        link.core = None;
-        let was_reached = std::mem::replace(&mut link.is_reached, false);
-        let was_asked = link.asked.take().is_some();
-        self.hang_up(client, server);
-        if was_asked {
-            self.tell(client, Fact::Lost(server));
-        }
-        if was_reached {
-            self.tell(client, Fact::Unreached(server));
-        }
+        link.is_reached = is_up;
     }
 
     fn tell(&mut self, client: usize, fact: Fact) {
@@ -529,35 +477,24 @@ impl World {
     }
 
     fn perform(&mut self, client: usize, effect: Effect) {
-        let now = BootTime(self.now * 1000);
         match effect {
             Effect::Ask { server, .. } => {
-                let request = Request {
-                    keys: vec![KEY.to_vec()],
-                    label: LABEL.to_vec(),
-                    mode: Mode::Exclusive,
-                    wait: Some(Duration::ZERO),
-                    lease: None,
-                };
+                self.numbers += 1;
+                let ask = Ask::new(vec![KEY.to_vec()], Kind::Lock(Mode::Exclusive));
                 let link = &mut self.clients[client].links[server];
-                match link.core.as_mut().map(|core| core.ask(now, request)) {
-                    Some(Ok(id)) => link.asked = Some(id),
-                    _ => {
-                        link.is_reached = false;
-                        self.tell(client, Fact::Unreached(server));
-                    }
-                }
+                link.asked = Some(self.numbers);
+                link.core.acquire(self.numbers, ask);
             }
             Effect::Withdraw(server) => {
                 let link = &mut self.clients[client].links[server];
-                if let (Some(id), Some(core)) = (link.asked.take(), &mut link.core) {
-                    core.give_up(now, id);
+                if let Some(id) = link.asked.take() {
+                    link.core.give_up(id);
                 }
             }
             Effect::Raise(server, token) => {
                 let link = &mut self.clients[client].links[server];
-                if let (Some(id), Some(core)) = (link.asked, &mut link.core) {
-                    core.raise(now, id, token);
+                if let Some(id) = link.asked {
+                    link.core.raise(id, token);
                 }
             }
             Effect::Held(token) => {
@@ -611,29 +548,6 @@ impl World {
         }
     }
 
-    fn send(&mut self, client: usize, server: Server) {
-        self.look_at_time(client);
-        let now = BootTime(self.now * 1000);
-        let link = &mut self.clients[client].links[server];
-        if link.hello.is_some() {
-            return;
-        }
-        let Some(core) = &mut link.core else {
-            return;
-        };
-        let out = core.out();
-        for (tag, command) in out {
-            let at = self.delay();
-            if let Some(wire) = &mut self.clients[client].links[server].wire {
-                wire.asked.push_back((tag, now));
-                let last = wire.to_server.back().map_or(0, |(at, _)| *at);
-                let message = Message::Command(command.0);
-                wire.to_server.push_back((at.max(last), message));
-            }
-        }
-        self.follow(client, server);
-    }
-
     // ---- what must be so ----
 
     fn believes(&self, client: usize) -> bool {
@@ -644,19 +558,24 @@ impl World {
         if protocol.held_until(|_| ()).is_none() {
             return false;
         }
-        if self.rules.broken == Some(Rule::Vouched) {
-            return true;
-        }
         let held = (0..own.links.len()).filter(|server| protocol.is_held(*server));
         let until = held.map(|server| {
-            let core = own.links[server].core.as_ref();
-            core.map_or(BootTime(0), Core::alive_until)
+            let link = &own.links[server];
+            let held = link.asked.and_then(|id| link.core.check(id));
+            match held {
+                Some(Status::Held) => BootTime(self.now * 1000) + link.core.fence_left(),
+                _ => BootTime(0),
+            }
         });
         let until = majority_vouches(until, own.links.len());
         until.is_some_and(|until| BootTime(self.now * 1000) < until)
     }
 
-    fn check(&self) {
+    fn check(&mut self) {
+        let clocks = self.clocks();
+        for link in self.clients.iter_mut().flat_map(|client| &mut client.links) {
+            link.core.set_now(clocks);
+        }
         let holders = (0..self.clients.len()).filter(|client| self.believes(*client));
         let holders: Vec<_> = holders.collect();
         if holders.len() > 1 {
@@ -694,10 +613,10 @@ impl World {
 
     fn describe(&self) -> String {
         let clients = self.clients.iter().map(|client| {
-            let links = client.links.iter().map(|link| {
-                let core = link.core.is_some();
-                format!("{core}/{}/{:?}", link.is_reached, link.asked)
-            });
+            let links = client
+                .links
+                .iter()
+                .map(|link| format!("{}/{:?}", link.is_reached, link.asked));
             let links: Vec<_> = links.collect();
             format!("{:?} {links:?}", client.protocol)
         });

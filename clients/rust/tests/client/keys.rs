@@ -3,7 +3,7 @@
 use crate::*;
 use KeyChange::{Added, Deleted, Exists, Missing};
 use futures_util::StreamExt;
-use tether_client::{KeyChange, Watch, WatchEvent};
+use tether_client::{KeyChange, MemberChange, Presence, Watch, WatchEvent};
 
 async fn next(watch: &mut Watch) -> (String, KeyChange) {
     let WatchEvent { key, change } = soon(watch.next()).await.unwrap();
@@ -45,7 +45,7 @@ async fn a_temporary_key_is_there_while_its_guard_is() {
     // The owner is the connection, whatever the task.
     let again = tokio::spawn(bob.temporary_key("job", "x").acquire());
     let again = soon(again).await.unwrap();
-    assert_eq!(again.err(), Some(Error::AskedAlready));
+    assert!(matches!(again.err(), Some(Error::Deadlock(_))));
     admin.run("DEL job");
     assert_eq!(soon(next.lost()).await, Loss::Told("deleted".into()));
     // A wait that is given up leaves no place, and the key that is made meanwhile does not stay.
@@ -158,7 +158,7 @@ async fn watch_again_and_again(locks: Locks, task: usize) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_outlives_its_connection_and_tells_the_states_again() {
+async fn a_watch_outlives_its_connection_and_tells_the_difference() {
     let server = Server::start();
     for locks in [connect(&server).await, with_session(&server).await] {
         let mut watch = locks.watch(["k"]);
@@ -166,18 +166,13 @@ async fn a_watch_outlives_its_connection_and_tells_the_states_again() {
         server
             .resp2()
             .run_all(&["MULTI", "CLIENT KILL TYPE normal", "SET k x", "EXEC"]);
-        // The connection may have ended after it was told.
-        let mut heard = next(&mut watch).await;
-        if heard == of("k", Added) {
-            heard = next(&mut watch).await;
-        }
-        assert_eq!(heard, of("k", Exists));
+        assert_eq!(next(&mut watch).await, of("k", Added));
         server.resp2().run("DEL k");
         assert_eq!(next(&mut watch).await, of("k", Deleted));
         // With all that could connect, it ends.
         soon(locks.close()).await;
         let rest: Vec<_> = soon(watch.collect()).await;
-        assert!(matches!(rest[..], [Err(Error::Unreachable(_))]), "{rest:?}");
+        assert_eq!(rest, [Err(Error::Closed)]);
     }
 }
 
@@ -203,14 +198,15 @@ async fn a_watch_that_the_server_refuses_says_why() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_candidate_leads_at_a_time() {
     let server = Server::start();
-    let (ann, bob) = (connect(&server).await, connect(&server).await);
-    // Two on one connection are two.
-    let mut candidates = [ann.elect("lead"), ann.elect("lead"), bob.elect("lead")];
-    let [first, second, third] = &mut candidates;
+    let clients = [connect(&server).await, connect(&server).await];
+    let [ann, bob] = &clients;
+    let (mut first, mut second) = (ann.elect("lead", "ann"), bob.elect("lead", "bob"));
     let term = soon(first.term()).await.unwrap();
     assert_eq!(term.check(), Ok(()));
-    let again = soon(first.term()).await;
-    assert_eq!(again.err(), Some(Error::AskedAlready));
+    assert_eq!(server.resp2().run("GET lead").text(), "ann");
+    // A client has one candidate for a name.
+    let other = soon(ann.elect("lead", "another").term()).await;
+    assert!(matches!(other.err(), Some(Error::Deadlock(_))));
     let token = term.token();
     {
         let waits = second.term();
@@ -219,22 +215,69 @@ async fn one_candidate_leads_at_a_time() {
         assert_eq!(soon(term.lead(async { 7 })).await, Ok(7));
         let term = soon(waits).await.unwrap();
         assert!(term.token() > token);
+        // Who has resigned stands again, at the end of the queue.
+        eventually_equal("waiters", 1, || waiters(&server));
         assert_eq!(soon(term.resign()).await, Ok(()));
     }
     // Who lost the lead is told, and its work goes no further.
-    let term = soon(third.term()).await.unwrap();
+    let term = soon(first.term()).await.unwrap();
+    drop(second);
+    eventually_equal("waiters", 0, || waiters(&server));
     let deposed = term.lead(async {
         server.resp2().run("DEL lead");
         std::future::pending::<()>().await;
     });
     let deposed = soon(deposed).await;
     assert_eq!(deposed, Err(Loss::Told("deleted".into())));
-    let term = soon(third.term()).await.unwrap();
+    let term = soon(first.term()).await.unwrap();
     hang_up(&server);
     assert_eq!(soon(term.lost()).await, Loss::Connection);
     drop(term);
     // The next term is on a new connection.
-    let term = soon(third.term()).await.unwrap();
-    assert_eq!(holds(&server), 1);
+    let term = soon(first.term()).await.unwrap();
+    assert_eq!(temporary_keys(&server), 1);
     assert_eq!(term.check(), Ok(()));
+    // Without election and term nobody stands.
+    drop((first, term));
+    eventually_equal("keys", 0, || temporary_keys(&server));
+}
+
+async fn next_member(presence: &mut Presence) -> (String, MemberChange) {
+    let event = soon(presence.next()).await.unwrap();
+    (String::from_utf8(event.key).unwrap(), event.change)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn presence_and_observers_see_who_is_there() {
+    let server = Server::start();
+    let (ann, bob) = (connect(&server).await, connect(&server).await);
+    let mut leaders = bob.observe("service:lead");
+    if let Err(Error::Refused(error)) = soon(leaders.next()).await {
+        assert!(error.contains("unknown command"), "{error}");
+        return;
+    }
+    let mut presence = bob.presence("service:");
+    let first = soon(ann.temporary_key("service:1", "here").acquire())
+        .await
+        .unwrap();
+    let (key, change) = next_member(&mut presence).await;
+    let MemberChange::Added(member) = change else {
+        panic!("{change:?}");
+    };
+    assert_eq!((key.as_str(), member.token), ("service:1", first.token()));
+    assert_eq!(member.value.as_deref(), Some(&b"here"[..]));
+    let mut election = ann.elect("service:lead", "ann");
+    let term = soon(election.term()).await.unwrap();
+    let leader = soon(leaders.next()).await.unwrap().unwrap();
+    assert_eq!(
+        (leader.token, leader.value.as_deref()),
+        (term.token(), Some(&b"ann"[..]))
+    );
+    drop((election, term));
+    assert_eq!(soon(leaders.next()).await, Ok(None));
+    assert_eq!(next_member(&mut presence).await.0, "service:lead");
+    assert!(matches!(
+        next_member(&mut presence).await.1,
+        MemberChange::Gone(_)
+    ));
 }

@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-use tether_client::timing::Unfit;
+use tether_client::Unfit;
 use tether_testing::harness::eventually;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -103,21 +103,100 @@ async fn of_several_none_is_kept_when_one_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_owner_is_its_task_and_asks_once() {
+async fn each_request_is_an_owner_of_its_own_and_a_named_one_asks_once() {
     let server = Server::start();
     let locks = connect(&server).await;
-    let held = soon(locks.lock("report").acquire()).await.unwrap();
-    let again = soon(locks.lock("report").acquire()).await;
-    assert_eq!(again.err(), Some(Error::AskedAlready));
-    let other = tokio::spawn(locks.lock("report").owner("other").acquire());
+    let report = locks.lock("report");
+    let held = soon(report.acquire()).await.unwrap();
+    let next = tokio::spawn(report.acquire());
+    eventually_equal("waiters", 1, || waiters(&server));
+    assert!(soon(report.try_acquire()).await.unwrap().is_none());
+    drop(held);
+    drop(soon(next).await.unwrap().unwrap());
+    let job = locks.lock("report").owner("job");
+    let held = soon(job.acquire()).await.unwrap();
+    let again = soon(job.acquire()).await;
+    assert!(matches!(again.err(), Some(Error::Deadlock(_))));
+    assert!(soon(job.try_acquire()).await.unwrap().is_none());
+    let other = tokio::spawn(report.acquire());
     eventually_equal("waiters", 1, || waiters(&server));
     // Given back without an answer yet, and asked for again: behind who waits.
     drop(held);
-    let again = tokio::spawn(locks.lock("report").owner("main").acquire());
+    let again = tokio::spawn(job.acquire());
     let other = soon(other).await.unwrap().unwrap();
     eventually_equal("waiters", 1, || waiters(&server));
     drop(other);
     drop(soon(again).await.unwrap().unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_named_owner_enters_again_and_all_hear_of_the_loss() {
+    let server = Server::start();
+    let locks = connect(&server).await;
+    let job = locks.lock("report").owner("job").reentrant();
+    let outer = soon(job.acquire()).await.unwrap();
+    let inner = soon(job.acquire()).await.unwrap();
+    assert_eq!(inner.token(), outer.token());
+    assert_eq!(soon(inner.release()).await, Ok(()));
+    assert_eq!((outer.check(), holds(&server)), (Ok(()), 1));
+    let inner = soon(job.acquire()).await.unwrap();
+    server.resp2().run("DEL report");
+    for guard in [outer, inner] {
+        assert_eq!(soon(guard.lost()).await, Loss::Told("deleted".into()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_connects_when_it_is_needed_and_again() {
+    let mut server = Server::start();
+    let locks = Locks::builder(&url(&server)).build().unwrap();
+    let clients = || {
+        server
+            .resp2()
+            .run("CLIENT LIST TYPE normal")
+            .text()
+            .lines()
+            .count()
+    };
+    assert_eq!(clients(), 1, "the one that asks");
+    drop(soon(locks.lock("report").acquire()).await.unwrap());
+    server.kill();
+    let refused = soon(locks.lock("report").no_wait().acquire())
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (refused.name(), refused.code()),
+        ("unreachable", "UNREACHABLE")
+    );
+    server.restart_without_files();
+    drop(soon(locks.lock("report").acquire()).await.unwrap());
+    assert!(format!("{locks:?}").contains("is_connected: true"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_is_extended() {
+    let server = Server::start();
+    let locks = connect(&server).await;
+    let lease = Duration::from_secs(60);
+    let held = soon(locks.lock("report").lease(lease).acquire())
+        .await
+        .unwrap();
+    assert_eq!(soon(held.extend(Duration::from_millis(20))).await, Ok(()));
+    assert_eq!(soon(held.lost()).await, Loss::Told("lease".into()));
+    let lost = Error::Lost(Loss::Told("lease".into()));
+    assert_eq!(soon(held.extend(lease)).await, Err(lost));
+}
+
+/// Each acknowledged grant needs a session; what is kept for a time does, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_needs_a_session_is_refused_without_one() {
+    let server = Server::start();
+    let locks = connect(&server).await;
+    let acks = soon(locks.lock("report").acks(1).acquire()).await.err();
+    assert_eq!(acks, Some(Error::Unfit(Unfit::NoSession)));
+    let at_least = locks.lock("report").at_least(Duration::from_secs(1));
+    let refused = soon(at_least.acquire()).await.unwrap_err();
+    assert_eq!((refused.name(), refused.code()), ("unfit", "UNFIT"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -156,7 +235,8 @@ async fn a_loss_is_told_with_its_reason() {
     assert_eq!(soon(kept.release()).await, Ok(()));
     assert!(timeout(A_MOMENT, lost).await.is_err());
     assert_eq!(deleted.check(), Err(Loss::Told("deleted".into())));
-    assert_eq!(deleted.release().await, Err(Loss::Told("deleted".into())));
+    let lost = Error::Lost(Loss::Told("deleted".into()));
+    assert_eq!(deleted.release().await, Err(lost));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -177,10 +257,10 @@ async fn a_broken_connection_loses_everything_that_is_held() {
     assert!(next.token() > other.token());
     let new = soon(locks.lock("report").acquire()).await.unwrap();
     assert_eq!(held.check(), Err(Loss::Connection));
-    assert_eq!(held.release().await, Err(Loss::Connection));
+    assert_eq!(held.release().await, Err(Error::Lost(Loss::Connection)));
     assert_eq!(new.check(), Ok(()));
     soon(locks.close()).await;
-    assert_eq!(new.check(), Err(Loss::Connection));
+    assert_eq!(new.check(), Err(Loss::Closed));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -348,8 +428,13 @@ async fn closing_leaves_nothing_for_the_grace() {
     let server = Server::start();
     let locks = with_session(&server).await;
     let held = soon(locks.lock("report").acquire()).await.unwrap();
-    soon(locks.clone().close()).await;
-    assert_eq!(held.check(), Err(Loss::Connection));
+    soon(locks.close()).await;
+    assert_eq!(held.check(), Err(Loss::Closed));
+    soon(locks.closed()).await;
+    assert_eq!(
+        soon(locks.lock("next").acquire()).await.err(),
+        Some(Error::Closed)
+    );
     assert_eq!(holds(&server), 0);
     // So does the end of all that would use it.
     let locks = with_session(&server).await;
@@ -397,11 +482,10 @@ async fn what_the_server_refuses_is_told() {
     assert!(is_told, "{refused:?}");
     let nobody = Locks::connect("redis://127.0.0.1:1").await.err();
     assert!(matches!(nobody, Some(Error::Unreachable(_))), "{nobody:?}");
-    assert_eq!(
-        soon(locks.all([""; 0]).acquire())
-            .await
-            .err()
-            .map(|e| e.to_string()),
-        Some("no lock is named".into())
-    );
+    let none = soon(locks.all([""; 0]).acquire()).await.unwrap_err();
+    assert_eq!((none.name(), none.code()), ("refused", "KEYS"));
+    let dot = soon(locks.lock("a").owner(".1").acquire())
+        .await
+        .unwrap_err();
+    assert_eq!((dot.name(), dot.code()), ("refused", "OWNER"));
 }

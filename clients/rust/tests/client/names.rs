@@ -16,7 +16,7 @@ async fn a_connection_is_called_by_host_process_and_program() {
     let info = holder(&server, "a");
     let own = format!(":{}:client-", std::process::id());
     assert!(info.contains("tether:") && info.contains(&own), "{info}");
-    let named = Locks::builder(&url(&server)).client_name("night job\u{e9}");
+    let named = Locks::builder(&url(&server)).name("night job\u{e9}");
     let named = soon(named.grace(Duration::from_secs(20)).connect())
         .await
         .unwrap();
@@ -43,15 +43,18 @@ async fn a_name_and_a_role_are_not_needed() {
 async fn a_server_that_is_away_at_first_is_waited_for_as_long_as_is_wanted() {
     let mut server = Server::start();
     server.kill();
-    let builder = || Locks::builder(&url(&server)).connect_within(A_MOMENT * 4);
-    let away = soon(builder().connect()).await.err();
+    let locks = Locks::builder(&url(&server)).build().unwrap();
+    let away = soon(locks.open()).await.err();
     assert!(matches!(away, Some(Error::Unreachable(_))));
-    let connecting = tokio::spawn(builder().connect_within(PATIENCE).connect());
+    let in_vain = soon(locks.lock("report").wait(A_MOMENT * 4).acquire())
+        .await
+        .err();
+    assert!(matches!(in_vain, Some(Error::Unreachable(_))));
+    let waits = tokio::spawn(locks.lock("report").acquire());
     tokio::time::sleep(A_MOMENT * 4).await;
-    assert!(!connecting.is_finished());
+    assert!(!waits.is_finished());
     server.restart_without_files();
-    let locks = soon(connecting).await.unwrap().unwrap();
-    drop(soon(locks.lock("report").acquire()).await.unwrap());
+    drop(soon(waits).await.unwrap().unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,8 +3,7 @@
 use super::{A_MOMENT, soon};
 use std::time::{Duration, Instant};
 use tether_client::quorum::Builder;
-use tether_client::timing::Unfit;
-use tether_client::{Error, Loss, Quorum};
+use tether_client::{Error, Loss, Quorum, Unfit};
 use tether_testing::harness::{Server, encode};
 use tokio::time::sleep;
 

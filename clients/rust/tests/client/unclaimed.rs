@@ -41,14 +41,12 @@ async fn what_was_given_back_before_a_crash_that_forgot_it_is_given_back_again()
     drop(soon(locks.lock("exclusive").acquire()).await.unwrap());
 }
 
-/// It cannot look, and loses nothing by that.
+/// Who may not look does not know what is still held: all of it is lost, and the session is ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_may_not_look_keeps_its_locks() {
-    for (rights, left) in [
-        ("-lock.list", 2),
-        ("-lock.info", 2),
-        ("-client", 2),
-        ("", 1),
+async fn who_may_not_look_loses_its_locks() {
+    for (rights, is_kept) in [
+        ("-lock.mine", false),
+        ("-lock.list -lock.info -client", true),
     ] {
         let user = format!("user some on nopass ~* &* +@all {rights}");
         let mut server = Server::with(&["appendonly no", &user]);
@@ -61,7 +59,11 @@ async fn who_may_not_look_keeps_its_locks() {
         assert_eq!(soon(released.release()).await, Ok(()));
         server.crash_and_restart();
         drop(soon(locks.lock("next").acquire()).await.unwrap());
-        eventually_equal(rights, left, || holds(&server));
-        assert_eq!(soon(kept.release()).await, Ok(()));
+        eventually_equal(rights, i64::from(is_kept), || holds(&server));
+        let lost = Err(Error::Lost(Loss::Connection));
+        assert_eq!(
+            soon(kept.release()).await,
+            if is_kept { Ok(()) } else { lost }
+        );
     }
 }

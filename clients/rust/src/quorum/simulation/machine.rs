@@ -1,44 +1,18 @@
 //! A server without a network: an engine, one key, connections and files.
 
 use super::{KEY, Wire};
-use crate::core::Reply;
-use std::collections::HashMap;
+use crate::core::Command;
+use crate::resp::Frame;
+use std::collections::HashSet;
 use std::time::Duration;
 use tether::engine::{
     Acquire, Attributes, ClientId, Db, Digest, Effect, Engine, Event, Form, Key, KeySnapshot,
-    KeyState, Loss, Mode, Moment, News, Push, Raise, Refusal, Reply as Answer, SessionRecord,
-    Start, Terms, Token, Wait,
+    KeyState, Loss, Mode, Moment, News, Own, OwnState, Push, Raise, Refusal, Reply as Answer,
+    SessionRecord, Start, Terms, Token, Wait,
 };
 
 /// The time since 1970 at which worlds begin: a moment in 2026.
 const BEGINS: Duration = Duration::from_secs(1_780_000_000);
-
-/// What a client sends.
-pub enum Request {
-    /// What it says first on a connection: to go on with its former session, or to end what is left of it and to have this one.
-    Hello {
-        /// The secret, and the server's start at which it was begun.
-        former: Option<(u64, u64)>,
-        resumes: bool,
-        secret: u64,
-        grace_ms: u64,
-    },
-    Command(Vec<Vec<u8>>),
-}
-
-/// What a server sends.
-#[derive(Clone, Debug)]
-pub enum Frame {
-    /// To the first message, with the number of the server's start.
-    Began {
-        start: u64,
-        is_resumed: bool,
-    },
-    Reply(Reply),
-    Push(Vec<u8>),
-    /// The connection's end.
-    Broken,
-}
 
 /// What a restarted server finds.
 #[derive(Clone, Default)]
@@ -51,12 +25,15 @@ pub struct Machine {
     engine: Option<Engine>,
     has_lock: bool,
     quarantine_ms: u64,
+    /// Of its sessions, whatever the clients ask for.
+    grace_ms: u64,
     /// How often it was started.
     pub starts: u64,
     /// How far its clock is ahead of the right time.
     pub ahead_ms: u64,
     /// Connections that it has.
-    open: HashMap<u64, ()>,
+    open: HashSet<u64>,
+    /// What it sends on which of them.
     said: Vec<(u64, Frame)>,
     /// As they were when it crashed, and at an earlier moment.
     files: Files,
@@ -75,14 +52,15 @@ fn digest(secret: u64) -> Digest {
 }
 
 impl Machine {
-    pub fn new(quarantine_ms: u64) -> Machine {
+    pub fn new(quarantine_ms: u64, grace_ms: u64) -> Machine {
         Machine {
             engine: None,
             has_lock: false,
             quarantine_ms,
+            grace_ms,
             starts: 0,
             ahead_ms: 0,
-            open: HashMap::new(),
+            open: HashSet::new(),
             said: Vec::new(),
             files: Files::default(),
             older: Files::default(),
@@ -176,7 +154,7 @@ impl Machine {
     pub fn close(&mut self, now: u64, wire: Option<&Wire>) {
         if let Some(wire) = wire
             && !self.is_gone(wire)
-            && self.open.remove(&wire.number).is_some()
+            && self.open.remove(&wire.number)
         {
             let client = ClientId(wire.number);
             self.tell(now, Event::Ended { client });
@@ -205,82 +183,91 @@ impl Machine {
         }
     }
 
-    /// A message of a client.
-    pub fn take(&mut self, now: u64, wire: &Wire, message: &Request) {
-        if self.is_gone(wire) {
+    /// A new connection.
+    pub fn accept(&mut self, number: u64) {
+        self.open.insert(number);
+    }
+
+    /// A command of a client.
+    pub fn take(&mut self, now: u64, wire: &Wire, command: &Command) {
+        if self.is_gone(wire) || !self.open.contains(&wire.number) {
             return;
         }
-        let number = wire.number;
-        match message {
-            Request::Hello {
-                former,
-                resumes,
-                secret,
-                grace_ms,
-            } => {
-                self.open.insert(number, ());
-                let is_resumed = self.begin(now, number, *former, *resumes, (*secret, *grace_ms));
-                let start = self.starts;
-                self.said.push((number, Frame::Began { start, is_resumed }));
-            }
-            Request::Command(words) if self.open.contains_key(&number) => {
-                let reply = self.command(now, number, words);
-                self.said.push((number, Frame::Reply(reply)));
-            }
-            Request::Command(_) => {}
-        }
+        let reply = self.command(now, wire.number, command);
+        self.said.push((wire.number, reply));
         self.work(now);
     }
 
-    /// As `line.rs` and `link.rs` do in several commands: whether the former session goes on.
-    fn begin(
-        &mut self,
-        now: u64,
-        number: u64,
-        former: Option<(u64, u64)>,
-        resumes: bool,
-        (secret, grace_ms): (u64, u64),
-    ) -> bool {
+    fn session(&mut self, now: u64, number: u64, words: &[Vec<u8>]) -> Frame {
         let client = ClientId(number);
-        if let Some((secret, start)) = former {
-            let resume = Event::Resume {
-                client,
-                digest: digest(secret),
-                notify: true,
-            };
-            let is_there = matches!(self.ask(now, resume), Reply::Number(_));
-            if resumes && is_there && start == self.starts {
-                return true;
-            }
-            if is_there {
-                let later = false;
-                self.ask(now, Event::EndSession { client, later });
-            }
-        }
-        if !resumes {
-            let started = self.ask(
-                now,
-                Event::Start(Start {
+        match &words[0][..] {
+            b"SESSION.START" => {
+                let start = Start {
                     client,
                     secret: b"",
-                    digest: digest(secret),
-                    grace_ms,
+                    digest: digest(number),
+                    grace_ms: self.grace_ms,
                     user: b"",
-                }),
-            );
-            assert_eq!(started, Reply::Other, "a session starts");
+                };
+                let started = self.ask(now, Event::Start(start));
+                assert_eq!(started, Frame::Null, "a session starts");
+                text(&number.to_string())
+            }
+            b"SESSION.RESUME" => {
+                let secret = std::str::from_utf8(&words[1]).ok();
+                let secret = secret.and_then(|secret| secret.parse().ok());
+                let resume = Event::Resume {
+                    client,
+                    digest: digest(secret.expect("a secret")),
+                    notify: true,
+                };
+                self.ask(now, resume)
+            }
+            _ => {
+                let later = false;
+                self.ask(now, Event::EndSession { client, later })
+            }
         }
-        false
     }
 
-    fn command(&mut self, now: u64, number: u64, words: &[Vec<u8>]) -> Reply {
+    fn mine(&self, now: u64, client: ClientId) -> Frame {
+        let engine = self.engine.as_ref().expect("it is up");
+        let (_, all) = engine.mine(Moment(now), client, 0, usize::MAX);
+        let entry = |own: Own| {
+            let token = own
+                .token
+                .map_or(Frame::Null, |token| Frame::Int(token.0 as i64));
+            let state = match own.state {
+                OwnState::Held => "held",
+                OwnState::Pending | OwnState::Waiting => "waiting",
+            };
+            map([
+                ("key", Frame::Bytes(own.key.name.to_vec())),
+                ("kind", text("lock")),
+                ("label", Frame::Bytes(own.label.to_vec())),
+                ("token", token),
+                ("state", text(state)),
+            ])
+        };
+        Frame::Array(vec![
+            text("0"),
+            Frame::Array(all.into_iter().map(entry).collect()),
+        ])
+    }
+
+    fn command(&mut self, now: u64, number: u64, words: &[Vec<u8>]) -> Frame {
         let client = ClientId(number);
         let word = |at: usize| words.get(at).map_or(&b""[..], Vec::as_slice);
         let owner = words.iter().position(|word| word == b"OWNER");
         let label = owner.map_or(&b""[..], |at| word(at + 1));
         let key = key();
         match word(0) {
-            b"PING" => Reply::Other,
+            b"PING" => text("PONG"),
+            b"LOCK.SERVER" => map([("role", text("master")), ("pushes", Frame::Int(1))]),
+            b"SESSION.START" | b"SESSION.RESUME" | b"SESSION.END" => {
+                self.session(now, number, words)
+            }
+            b"LOCK.MINE" => self.mine(now, client),
             b"LOCK.ACQUIRE" => {
                 let seen = [self.look()];
                 self.ask(
@@ -306,9 +293,8 @@ impl Machine {
                     }),
                 )
             }
-            b"LOCK.CANCEL" => self.ask(now, Event::Cancel { client, key, label }),
             b"LOCK.RELEASE" => {
-                let all = false;
+                let all = words.iter().any(|word| word == b"ALL");
                 let release = Event::Release {
                     client,
                     key,
@@ -344,12 +330,11 @@ impl Machine {
     }
 
     /// A command's event; its reply follows what it pushes.
-    fn ask(&mut self, now: u64, event: Event<'_>) -> Reply {
+    fn ask(&mut self, now: u64, event: Event<'_>) -> Frame {
         let answer = self.tell(now, event);
         match answer.expect("a command is answered") {
-            Answer::Integer(number) => Reply::Number(u64::try_from(number).unwrap_or(0)),
-            Answer::Null => Reply::Null,
-            Answer::Refused(refusal) => Reply::Error(match refusal {
+            Answer::Integer(number) => Frame::Int(number),
+            Answer::Refused(refusal) => Frame::Error(match refusal {
                 Refusal::NotHeld => "NOTHELD".to_owned(),
                 Refusal::NoSession => "NOSESSION".to_owned(),
                 Refusal::Deadlock { .. }
@@ -360,9 +345,11 @@ impl Machine {
                 }
                 other => format!("ERR {other:?}"),
             }),
-            Answer::Secret(_) | Answer::States(_) | Answer::Made { .. } | Answer::Page(_) => {
-                Reply::Other
-            }
+            Answer::Null
+            | Answer::Secret(_)
+            | Answer::States(_)
+            | Answer::Made { .. }
+            | Answer::Page(_) => Frame::Null,
         }
     }
 
@@ -397,9 +384,19 @@ impl Machine {
         text.push(b' ');
         text.extend_from_slice(push.label());
         for client in to {
-            if self.open.contains_key(&client.0) {
-                self.said.push((client.0, Frame::Push(text.clone())));
+            if self.open.contains(&client.0) {
+                let [kind, key] = [&b"lock"[..], KEY].map(|word| Frame::Bytes(word.to_vec()));
+                let push = vec![kind, key, Frame::Bytes(text.clone())];
+                self.said.push((client.0, Frame::Push(push)));
             }
         }
     }
+}
+
+fn text(text: &str) -> Frame {
+    Frame::Bytes(text.into())
+}
+
+fn map<const N: usize>(pairs: [(&str, Frame); N]) -> Frame {
+    Frame::Map(pairs.map(|(name, value)| (text(name), value)).into())
 }

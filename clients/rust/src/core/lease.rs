@@ -1,0 +1,195 @@
+//! What changes a hold while it is held: extensions, what `at_least` keeps, greater tokens.
+
+use super::request::Rid;
+use super::*;
+
+/// Until a token is raised again that was not raised (P-QUORUM-2).
+const RAISE_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+impl Core {
+    /// The lease of a hold is this long from now on (P-LEASE-1). A call that is not answered is nobody's any more.
+    pub fn extend(&mut self, id: Id, lease: Duration) {
+        let held = self
+            .find(id)
+            .filter(|rid| self.phase(*rid) == Some(Phase::Held));
+        let Some(rid) = held else {
+            let error = Error::Lost(Loss::Told("released".to_owned()));
+            return self.tell(Event::NotExtended { id, error });
+        };
+        self.serial += 1;
+        let serial = self.serial;
+        let request = self.requests.get_mut(&rid).expect("just found");
+        // The answers of a former one are nobody's any more.
+        request.extension = Some(Extension {
+            id,
+            lease,
+            keys: request.keys.clone(),
+            serial,
+        });
+        self.send_extension(rid);
+    }
+
+    pub(super) fn send_extension(&mut self, rid: Rid) {
+        let request = self.requests.get(&rid).filter(|_| self.is_up());
+        let Some((request, extension)) = request.and_then(|it| Some((it, it.extension.as_ref()?)))
+        else {
+            return;
+        };
+        let serial = extension.serial;
+        let commands: Vec<_> = extension
+            .keys
+            .iter()
+            .map(|key| (request.extend(key, extension.lease), key.clone()))
+            .collect();
+        for (command, key) in commands {
+            self.send(command, Expect::Extend { rid, key, serial });
+        }
+    }
+
+    pub(super) fn extension_answered(
+        &mut self,
+        rid: Rid,
+        key: &Bytes,
+        serial: u64,
+        sent: Time,
+        reply: &Frame,
+    ) {
+        let Some(request) = self.requests.get_mut(&rid) else {
+            return;
+        };
+        let Some(extension) = request.extension.as_mut().filter(|it| it.serial == serial) else {
+            return;
+        };
+        let (id, lease) = (extension.id, extension.lease);
+        match reply.error() {
+            Some(error) if errors::code(error) == "NOTHELD" => {
+                self.lose(
+                    rid,
+                    Loss::Told("deleted".to_owned()),
+                    std::slice::from_ref(key),
+                );
+            }
+            Some(error) => {
+                request.extension = None;
+                let error = Error::Refused(error.to_owned());
+                self.tell(Event::NotExtended { id, error });
+            }
+            None => {
+                extension.keys.retain(|other| other != key);
+                if extension.keys.is_empty() {
+                    request.extension = None;
+                    request.lease = Some((sent, lease)); // P-LEASE-2
+                    self.set_timer(rid);
+                    self.tell(Event::Extended { id });
+                }
+            }
+        }
+    }
+
+    /// P-LEAST-2: the hold is extended to the rest, and kept unseen.
+    pub(super) fn keep(&mut self, rid: Rid) {
+        let now = self.now;
+        let request = self.requests.get_mut(&rid).expect("it is held");
+        let granted = request.granted.unwrap_or_default();
+        let rest = request.ask.at_least.saturating_sub(now.since(granted));
+        if rest.is_zero() {
+            self.set_phase(rid, Phase::Releasing);
+            return self.send_releases(rid);
+        }
+        let keys = request.keys.clone();
+        request.unsettled = keys.iter().map(|key| (key.clone(), true)).collect();
+        let commands: Vec<_> = keys.iter().map(|key| request.extend(key, rest)).collect();
+        self.set_phase(rid, Phase::Extending);
+        if !self.is_up() {
+            return;
+        }
+        for (command, key) in commands.into_iter().zip(keys) {
+            self.send(command, Expect::Keep { rid, key, rest });
+        }
+    }
+
+    pub(super) fn keep_answered(&mut self, rid: Rid, key: &Bytes, until: Time, reply: &Frame) {
+        let request = self.requests.get_mut(&rid);
+        let Some(request) = request.filter(|it| it.phase == Phase::Extending) else {
+            return;
+        };
+        match reply.error() {
+            Some(error) if errors::is_momentary(error) || errors::is_unwritable(error) => {
+                self.tell_releasing(rid, error);
+                self.try_again(Retry::Keep(rid));
+            }
+            Some(_) => self.lose(
+                rid,
+                Loss::Told("deleted".to_owned()),
+                std::slice::from_ref(key),
+            ),
+            None => {
+                request.unsettled.retain(|(other, _)| other != key);
+                if !request.unsettled.is_empty() {
+                    return;
+                }
+                request.kept_until = until;
+                let ids = request.ids.clone();
+                self.set_phase(rid, Phase::Kept);
+                for id in ids {
+                    self.tell(Event::Released { id });
+                }
+            }
+        }
+    }
+
+    /// P-QUORUM-2.
+    pub fn raise(&mut self, id: Id, token: u64) {
+        if let Some(rid) = self.find(id) {
+            self.requests.get_mut(&rid).expect("just found").raising = token;
+            self.send_raise(rid, token);
+        }
+    }
+
+    pub(super) fn send_raise(&mut self, rid: Rid, token: u64) {
+        let request = self.requests.get(&rid).filter(|_| self.is_up());
+        let is_wanted = |it: &&Request| it.phase == Phase::Held && it.raising == token;
+        if let Some(request) = request.filter(is_wanted) {
+            let key = &request.keys[0];
+            let command = words!["LOCK.RAISE", key, token, "OWNER", &request.label];
+            self.send(command, Expect::Raise { rid, token });
+        }
+    }
+
+    pub(super) fn raise_answered(&mut self, rid: Rid, token: u64, reply: &Frame) {
+        let request = self.requests.get_mut(&rid);
+        let Some(request) = request.filter(|it| it.phase == Phase::Held) else {
+            return;
+        };
+        let is_current = request.raising == token;
+        let ids = request.ids.clone();
+        match reply {
+            Frame::Error(error) if errors::code(error) == "NOTHELD" => {
+                let key = request.keys[0].clone();
+                self.lose(rid, Loss::Told("deleted".to_owned()), &[key]);
+            }
+            Frame::Error(error) => {
+                let is_final = errors::code(error) == "NOPERM" || errors::is_unknown_command(error);
+                if is_final {
+                    for id in ids {
+                        let error = Error::Refused(error.clone());
+                        self.tell(Event::NotRaised { id, error });
+                    }
+                } else if is_current {
+                    let at = self.now + RAISE_AGAIN_AFTER;
+                    self.connection.retry_at.get_or_insert(at);
+                    self.connection.retries.push(Retry::Raise { rid, token });
+                }
+            }
+            reply => {
+                let token = reply.number().unwrap_or(token);
+                request.token = token;
+                request.raising = 0;
+                self.greatest = self.greatest.max(token);
+                for id in ids {
+                    self.tell(Event::Raised { id, token });
+                }
+            }
+        }
+    }
+}

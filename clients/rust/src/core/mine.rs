@@ -1,0 +1,253 @@
+//! LOCK.MINE: what the session has, by label and token, whatever the keys are called now (P-SESS-6).
+
+use super::request::Rid;
+use super::*;
+
+/// An answer that may come in pages.
+#[derive(Debug)]
+pub struct Mine {
+    /// After a resume: it decides about all requests, and none is sent before.
+    pub is_resume: bool,
+    pages: usize,
+    found: Vec<Found>,
+    /// Why a hold is lost that it does not list.
+    loss: Loss,
+    /// About which holds it decides.
+    about: Vec<Rid>,
+}
+
+/// A hold that it lists.
+#[derive(Clone, Debug)]
+struct Found {
+    /// None where the user may not read the name.
+    key: Option<Bytes>,
+    is_temporary: bool,
+    label: Bytes,
+    token: u64,
+}
+
+impl Found {
+    /// Nothing for a request that waits or is pending (P-ACKS-2).
+    fn of(entry: &Frame) -> Option<Found> {
+        let bytes = |name| entry.named(name).and_then(Frame::bytes);
+        let held = bytes("state").filter(|state| *state == b"held");
+        held.map(|_| Found {
+            key: bytes("key").map(<[u8]>::to_vec),
+            is_temporary: bytes("kind") == Some(b"temporary"),
+            label: bytes("label").unwrap_or_default().to_vec(),
+            token: entry.named("token").and_then(Frame::number).unwrap_or(0),
+        })
+    }
+}
+
+impl Core {
+    pub(super) fn begin_resume(&mut self) {
+        self.mine = Some(Mine {
+            is_resume: true,
+            pages: 0,
+            found: Vec::new(),
+            loss: Loss::Connection,
+            about: self.rids(),
+        });
+        self.send(words!["LOCK.MINE"], Expect::Mine);
+    }
+
+    /// P-LOSS-4, P-REL-7: which of these are still there, and what is there that nothing claims.
+    pub(super) fn look(&mut self, loss: Loss, about: Vec<Rid>) {
+        if let Some(mine) = &self.mine {
+            // A page that has come already is from before.
+            self.is_to_look |= mine.pages > 0;
+            return;
+        }
+        if !self.is_up() {
+            return;
+        }
+        self.mine = Some(Mine {
+            is_resume: false,
+            pages: 0,
+            found: Vec::new(),
+            loss,
+            about,
+        });
+        self.send(words!["LOCK.MINE"], Expect::Mine);
+    }
+
+    pub(super) fn mine_answered(&mut self, reply: Frame) {
+        let Some(mine) = &mut self.mine else {
+            return;
+        };
+        let (cursor, entries) = match &reply {
+            Frame::Error(error) => return self.mine_refused(error),
+            Frame::Array(items) => match &items[..] {
+                [Frame::Bytes(cursor), Frame::Array(entries), ..] => (cursor, entries),
+                _ => return self.leave(), // P-FRAME-2
+            },
+            _ => return self.leave(),
+        };
+        mine.pages += 1;
+        mine.found.extend(entries.iter().filter_map(Found::of));
+        if cursor != b"0" {
+            return self.send(words!["LOCK.MINE", "CURSOR", cursor], Expect::Mine);
+        }
+        let mine = self.mine.take().expect("just seen");
+        self.compare(mine);
+        if std::mem::take(&mut self.is_to_look) {
+            self.look(Loss::Told("deleted".to_owned()), Vec::new());
+        }
+    }
+
+    fn mine_refused(&mut self, error: &str) {
+        let passes = errors::is_momentary(error);
+        let is_resume = self.mine.as_ref().is_some_and(|mine| mine.is_resume);
+        // P-SESS-4
+        if is_resume && (passes || errors::is_unwritable(error)) {
+            return self.leave();
+        }
+        let Some(mine) = self.mine.take() else {
+            return;
+        };
+        if is_resume {
+            // P-SESS-7
+            self.send(words!["SESSION.END"], Expect::Nothing);
+            return self.session_is_over();
+        }
+        let (loss, held) = (mine.loss, mine.about);
+        if passes {
+            return self.try_again(Retry::Look { loss, held });
+        }
+        for rid in held {
+            self.lose(rid, loss.clone(), &[]);
+        }
+    }
+
+    fn compare(&mut self, mine: Mine) {
+        let mut claimed: HashMap<Rid, Vec<Found>> = HashMap::new();
+        let mut unclaimed = Vec::new();
+        let mut owners: HashMap<(bool, &[u8]), Vec<Rid>> = HashMap::new();
+        for (rid, request) in &self.requests {
+            let owner = (request.is_temporary(), &request.label[..]);
+            owners.entry(owner).or_default().push(*rid);
+        }
+        for found in mine.found {
+            let owned = owners.get(&(found.is_temporary, &found.label[..]));
+            let mut owned = owned.into_iter().flatten();
+            match owned.find(|rid| claims(&self.requests[rid], &found)) {
+                Some(rid) => claimed.entry(*rid).or_default().push(found),
+                None => unclaimed.push(found),
+            }
+        }
+        for rid in mine.about {
+            let found = claimed.remove(&rid).unwrap_or_default();
+            match self.phase(rid) {
+                Some(Phase::Held | Phase::Kept | Phase::Extending) => {
+                    self.compare_hold(rid, &found, &mine.loss);
+                }
+                Some(Phase::Asked) if mine.is_resume => self.compare_request(rid, found),
+                _ => {}
+            }
+        }
+        for found in unclaimed {
+            self.release_unclaimed(found);
+        }
+        if mine.is_resume {
+            self.go_on_after_resume();
+        }
+    }
+
+    fn go_on_after_resume(&mut self) {
+        for rid in self.rids() {
+            match self.phase(rid) {
+                Some(Phase::Extending) => self.keep(rid),
+                _ => self.send_extension(rid),
+            }
+            self.send_if_first(rid);
+            self.send_unsettled(rid);
+            self.send_raise_again(rid);
+        }
+    }
+
+    fn send_raise_again(&mut self, rid: Rid) {
+        let raising = self.requests.get(&rid).map(|request| request.raising);
+        if let Some(token @ 1..) = raising {
+            self.send_raise(rid, token);
+        }
+    }
+
+    fn compare_hold(&mut self, rid: Rid, found: &[Found], loss: &Loss) {
+        let request = &self.requests[&rid];
+        if found.len() >= request.keys.len() {
+            return;
+        }
+        if request.phase == Phase::Kept {
+            return self.end(rid);
+        }
+        let is_there = |key: &Bytes| found.iter().any(|it| it.key.as_ref() == Some(key));
+        let gone: Vec<_> = request
+            .keys
+            .iter()
+            .filter(|key| !is_there(key))
+            .cloned()
+            .collect();
+        self.lose(rid, loss.clone(), &gone);
+    }
+
+    /// A request whose answer the break cut off: granted, or sent again.
+    fn compare_request(&mut self, rid: Rid, found: Vec<Found>) {
+        let now = self.now;
+        let request = self.requests.get_mut(&rid).expect("just seen");
+        if request.is_given_up {
+            return;
+        }
+        if found.len() == request.keys.len() {
+            return self.grant(rid, found[0].token, now);
+        }
+        request.has_waited = true;
+        self.set_phase(rid, Phase::Queued);
+        for found in found {
+            self.release_unclaimed(found);
+        }
+    }
+
+    /// As a request of nobody's, that was given up.
+    fn release_unclaimed(&mut self, found: Found) {
+        // One whose name its user may not read ends with the session.
+        let Some(key) = found.key else {
+            return;
+        };
+        let kind = match found.is_temporary {
+            true => Kind::Temporary {
+                value: Bytes::new(),
+                is_sequence: false,
+                is_elected: false,
+            },
+            false => Kind::Lock(Mode::Exclusive),
+        };
+        let ask = Ask::new(vec![key], kind);
+        let mut request = Request::new(ask, Vec::new(), found.label, None, self.now);
+        request.is_silent = true;
+        request.is_given_up = true;
+        request.phase = Phase::Releasing;
+        let place = request.places().remove(0);
+        let rid = self.add(request);
+        // Before those who ask for the place.
+        if let Some(queue) = self.places.get_mut(&place) {
+            queue.rotate_right(1);
+        }
+        self.send_releases(rid);
+    }
+}
+
+/// Whether this hold is that of the request.
+fn claims(request: &Request, found: &Found) -> bool {
+    let is_named = found
+        .key
+        .as_ref()
+        .is_some_and(|key| request.keys.contains(key));
+    match request.phase {
+        Phase::Held | Phase::Kept | Phase::Extending => request.token == found.token,
+        Phase::Releasing => is_named,
+        // P-SESS-11
+        Phase::Asked | Phase::Waiting => is_named && found.token > request.floor,
+        Phase::Queued => false,
+    }
+}
