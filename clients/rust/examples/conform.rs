@@ -2,7 +2,7 @@
 //!
 //! All of it is in one thread, so that a pause of the caller is one of the client, as it would be in a process that is stopped.
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, Stream, StreamExt};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
@@ -12,12 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tether_client::redis::aio::MultiplexedConnection;
 use tether_client::{
-    Error, Guard, KeyChange, LockRequest, Locks, Loss, Member, MemberChange, redis,
+    Error, Guard, KeyChange, LockRequest, Locks, Loss, Member, MemberChange, PresenceEvent,
+    WatchEvent, redis,
 };
 use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-const CALLS: [&str; 11] = [
+const CALLS: [&str; 12] = [
     "extend",
     "guard",
     "check_server",
@@ -28,7 +30,8 @@ const CALLS: [&str; 11] = [
     "presence",
     "observe",
     "end",
-    "open",
+    "pause",
+    "go_on",
 ];
 
 /// One line, with the time.
@@ -145,7 +148,7 @@ struct Adapter {
     locks: Option<Locks>,
     url: String,
     entries: Entries,
-    watches: HashMap<String, AbortHandle>,
+    watches: HashMap<String, (AbortHandle, watch::Sender<bool>)>,
     data: Arc<tokio::sync::Mutex<Option<MultiplexedConnection>>>,
 }
 
@@ -174,8 +177,14 @@ impl Adapter {
     }
 
     fn open(&mut self, call: &Value) -> Result<(), Error> {
-        self.url = text(call, "url").unwrap_or_default();
-        let mut builder = Locks::builder(&self.url).or_at(texts(call, "others"));
+        let master = text(call, "master").map(|master| format!("redis://{master}"));
+        self.url = text(call, "url").or(master).unwrap_or_default();
+        let mut builder = Locks::builder(&self.url)
+            .or_at(texts(call, "others"))
+            .sentinels(texts(call, "sentinels"));
+        if let Some(path) = text(call, "ca") {
+            builder = builder.authority(std::fs::read(path).expect("an authority"));
+        }
         if let Some(grace) = time(call, "grace") {
             builder = builder.grace(grace);
         }
@@ -289,49 +298,37 @@ impl Adapter {
     }
 
     fn watch(&mut self, call: &Value, id: String) {
-        let locks = self.locks().clone();
         let prefix = text(call, "prefix").unwrap_or_default();
+        let (pause, is_paused) = watch::channel(false);
         let name = id.clone();
         let task = match call["call"].as_str() {
             Some("watch") => {
-                let mut watch = locks.watch(texts(call, "keys"));
-                tokio::spawn(async move {
-                    let error = loop {
-                        match watch.next().await {
-                            Ok(event) => say_change(&name, &event.key, event.change),
-                            Err(error) => break error,
-                        }
-                    };
-                    say_error("ended", &name, &error);
-                })
+                let events = self.locks().watch(texts(call, "keys"));
+                let told = move |event: WatchEvent| say_change(&name, &event.key, event.change);
+                tokio::spawn(tell(id.clone(), events, is_paused, told))
             }
             Some("presence") => {
-                let mut presence = locks.presence(prefix);
-                tokio::spawn(async move {
-                    let error = loop {
-                        match presence.next().await {
-                            Ok(event) => say_member(&name, &event.key, event.change),
-                            Err(error) => break error,
-                        }
-                    };
-                    say_error("ended", &name, &error);
-                })
+                let events = self.locks().presence(prefix);
+                let told = move |event: PresenceEvent| say_member(&name, &event.key, event.change);
+                tokio::spawn(tell(id.clone(), events, is_paused, told))
             }
             _ => {
-                let mut leaders = locks.observe(prefix);
-                tokio::spawn(async move {
-                    let error = loop {
-                        match leaders.next().await {
-                            Ok(None) => say(json!({"leader": name, "token": null})),
-                            Ok(Some(member)) => say(with_member(json!({"leader": name}), member)),
-                            Err(error) => break error,
-                        }
-                    };
-                    say_error("ended", &name, &error);
-                })
+                let events = self.locks().observe(prefix);
+                let told = move |leader: Option<Member>| match leader {
+                    None => say(json!({"leader": name, "token": null})),
+                    Some(member) => say(with_member(json!({"leader": name}), member)),
+                };
+                tokio::spawn(tell(id.clone(), events, is_paused, told))
             }
         };
-        self.watches.insert(id, task.abort_handle());
+        self.watches.insert(id, (task.abort_handle(), pause));
+    }
+
+    /// The reader of a watch takes nothing more, or goes on.
+    fn pause(&self, id: &str, is_paused: bool) {
+        if let Some((_, pause)) = self.watches.get(id) {
+            pause.send_replace(is_paused);
+        }
     }
 
     fn close(&self) {
@@ -393,10 +390,12 @@ impl Adapter {
             "guard" | "check_server" => self.guard(call, id),
             "watch" | "presence" | "observe" => self.watch(call, id),
             "unwatch" | "end" => {
-                if let Some(task) = self.watches.remove(&id) {
+                if let Some((task, _)) = self.watches.remove(&id) {
                     task.abort();
                 }
             }
+            "pause" => self.pause(&id, true),
+            "go_on" => self.pause(&id, false),
             "close" => self.close(),
             "execute" => return Ok(json!({"sockets": sockets_of_a_child()})),
             _ => return Ok(json!({"unknown": true})),
@@ -459,6 +458,27 @@ async fn run(
     command.arg(&words[1..]);
     let reply: redis::RedisResult<redis::Value> = guard.run(connection, &command).await;
     reply.map(|reply| format!("{reply:?}"))
+}
+
+/// What is watched, while its reader goes on, until it ends.
+async fn tell<T>(
+    id: String,
+    mut events: impl Stream<Item = Result<T, Error>> + Unpin,
+    mut is_paused: watch::Receiver<bool>,
+    told: impl Fn(T),
+) {
+    loop {
+        let goes_on = is_paused.wait_for(|is_paused| !is_paused).await.is_ok();
+        tokio::select! {
+            biased;
+            _ = is_paused.changed(), if goes_on => {}
+            event = events.next() => match event {
+                Some(Ok(event)) => told(event),
+                Some(Err(error)) => say_error("ended", &id, &error),
+                None => return,
+            },
+        }
+    }
 }
 
 fn say_change(id: &str, key: &[u8], change: KeyChange) {

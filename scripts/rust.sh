@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# The Rust client of clients/rust:
+#
+#   scripts/rust.sh [CARGO-TEST..]  its tests, among them the vectors of clients/protocol (TETHER_SERVER, TETHER_MODULE; TETHER_STEPS
+#                                   cancelled acquires)
+#   scripts/rust.sh --vectors       the vectors alone, which need no server
+#   scripts/rust.sh --lint          cargo fmt, clippy
+#   scripts/rust.sh --conform [..]  clients/protocol/conform with its adapter
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+case ${1:-} in
+    --vectors) exec cargo test -p tether-client --lib the_core_does_what_the_vectors_say ;;
+    --lint)
+        cargo fmt -p tether-client --check
+        exec cargo clippy --quiet -p tether-client --all-targets -- -D warnings
+        ;;
+    --conform)
+        shift
+        [ -n "${TETHER_SERVER:-}" ] || TETHER_SERVER=$(scripts/need.sh --server-path)
+        cargo build --quiet -p tether-client --example conform
+        exec python3 -B clients/protocol/conform/conform.py --server "$TETHER_SERVER" \
+            --module "${TETHER_MODULE:-target/debug/libtether.so}" "$@" -- "${CARGO_TARGET_DIR:-target}/debug/examples/conform"
+        ;;
+esac
+exec cargo test -p tether-client "$@"
