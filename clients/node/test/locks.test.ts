@@ -1,7 +1,9 @@
 /** Locks on a real server. */
 
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
 import { after, before, describe, test } from "node:test";
+import { promisify } from "node:util";
 import {
   Closed,
   Deadlock,
@@ -327,6 +329,19 @@ describe("on one server", () => {
     await locks.close();
     assert.deepEqual(await server.ask("SESSION.LIST"), []);
     await server.free();
+  });
+
+  test("the end of the program gives back what its session holds", async () => {
+    const program = `
+      import { Locks } from ${JSON.stringify(new URL("../src/index.js", import.meta.url).href)};
+      await new Locks(${JSON.stringify(server.url)}, { grace: 600_000 }).lock("a").acquire();
+      console.log("held");
+      process.exit();`;
+    const run = promisify(execFile);
+    const { stdout } = await run(process.execPath, ["--input-type=module", "--eval", program]);
+    assert.equal(stdout, "held\n");
+    await server.free();
+    assert.deepEqual(await server.ask("SESSION.LIST"), []);
   });
 
   test("without a session a break loses everything; with one it loses nothing", async () => {
