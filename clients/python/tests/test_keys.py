@@ -222,6 +222,14 @@ def test_a_lock_stays_taken_for_as_long_as_was_said(server: Server) -> None:
             others.lock("a", wait=0).acquire()
         others.lock("a", wait=DEADLINE_S).acquire()
         assert time.monotonic() - began >= 1.5
+        # The thread itself is no exception, and waits for no deadlock.
+        with locks.lock("b", at_least=1.5) as held:
+            began = time.monotonic()
+        with pytest.raises(Taken):
+            locks.lock("b", wait=0).acquire()
+        with locks.lock("b") as again:
+            assert time.monotonic() - began >= 1.4
+            assert again.token > held.token
     needs_grace: list[dict[str, Any]] = [{"at_least": 1.0}, {"acks": 1}]
     for words in needs_grace:
         with Locks(server.url) as locks, pytest.raises(Unfit):
