@@ -34,11 +34,12 @@ class Certificates:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
-        self._request("ca", "-x509", "-addext", "basicConstraints=critical,CA:TRUE")
+        for_others = ("basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign")
+        self._request("ca", "-x509", "-addext", for_others[0], "-addext", for_others[1])
         for who in ("server", "client"):
             self._request(who)
             extra = folder / "extra"
-            extra.write_text("subjectAltName=IP:127.0.0.1\n")
+            extra.write_text("subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid\n")
             self._openssl(
                 *("x509", "-req", "-in", self[who + ".pem"], "-days", "2", "-CAcreateserial"),
                 *("-CA", self["ca.pem"], "-CAkey", self["ca.key"], "-extfile", str(extra)),

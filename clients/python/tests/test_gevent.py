@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from .conftest import DEADLINE_S, Server
 
 PROGRAM = """
@@ -54,6 +56,7 @@ with Locks(sys.argv[1], grace=20) as locks:
 """
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="asyncio has no running loop in a greenlet")
 def test_greenlets_are_threads_if_they_are_patched_first(server: Server) -> None:
     words = [sys.executable, "-c", PROGRAM, server.url]
     ran = subprocess.run(words, capture_output=True, text=True, timeout=2 * DEADLINE_S, check=False)
