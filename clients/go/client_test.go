@@ -341,7 +341,7 @@ func TestCancelledAcquiresLeaveNobody(t *testing.T) {
 	server := tethertest.Start(t)
 	locks := open(t, server.URL, nil)
 	kept := acquire(t, locks.Lock("kept"))
-	asks := []*tether.Lock{locks.Lock("a"), locks.All([]string{"a", "b"}), locks.Lock("b", tether.Shared()), locks.Lock("b", tether.Wait(time.Minute))}
+	asks := []*tether.Lock{locks.Lock("a"), locks.All([]string{"a", "b"}), locks.Lock("b", tether.Shared()), locks.Lock("b", tether.Wait(time.Minute)), locks.Sequence("c:", "v")}
 	var workers sync.WaitGroup
 	var left, granted atomic.Int64
 	left.Store(int64(steps))
@@ -370,7 +370,9 @@ func TestCancelledAcquiresLeaveNobody(t *testing.T) {
 	}
 	workers.Wait()
 	t.Logf("%d acquires, of which %d were granted", steps, granted.Load())
-	tethertest.Eventually(t, "nobody holds or waits", func() bool { return isFree(server, "a") && isFree(server, "b") })
+	tethertest.Eventually(t, "nobody holds or waits", func() bool {
+		return isFree(server, "a") && isFree(server, "b") && server.Do("KEYS", "c:*") == "[]"
+	})
 	if err := kept.Check(); err != nil {
 		t.Fatal(err)
 	}

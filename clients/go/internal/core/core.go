@@ -170,6 +170,7 @@ type Core struct {
 	due       dueHeap
 	holding   int // Requests that the server may have a hold of.
 	labels    int
+	sequences int   // Requests with SEQ.
 	greatest  int64 // Of all tokens.
 
 	mine      *mine

@@ -69,7 +69,8 @@ type Request struct {
 	task    string
 	began   time.Duration
 	phase   phase
-	attempt int // How often it was sent; a reply to a former sending says nothing.
+	unnamed string // Of a key that SEQ is to name: instead of a label, since at the server it has no place yet.
+	attempt int    // How often it was sent; a reply to a former sending says nothing.
 	token   int64
 	floor   int64 // All tokens known when it was sent (P-SESS-11).
 	granted time.Duration
@@ -127,9 +128,13 @@ func (r *Request) Keys() []string { return r.base.keys }
 func (r *Request) places() []place {
 	places := make([]place, len(r.keys))
 	for at, key := range r.keys {
-		places[at] = place{r.want.Temporary, key, r.label}
+		places[at] = r.place(key)
 	}
 	return places
+}
+
+func (r *Request) place(key string) place {
+	return place{r.want.Temporary, key, r.label + r.unnamed}
 }
 
 func (r *Request) waits() bool { return r.phase == queued || r.phase == asked || r.phase == waiting }
@@ -261,7 +266,8 @@ func (c *Core) reset(r *Request) {
 		r.task = c.freshLabel()
 	}
 	if r.want.Seq {
-		r.want.Wait = 0
+		c.sequences++
+		r.want.Wait, r.unnamed = 0, "#"+strconv.Itoa(c.sequences)
 	}
 }
 
@@ -325,15 +331,19 @@ func (c *Core) answered(r *Request, reply resp.Value, sent time.Duration) {
 	if reply.Kind == resp.Integer && reply.Int > 1 {
 		r.wasHeld = true
 	}
-	if r.phase != asked {
-		if r.want.Seq && r.phase == releasing && reply.Kind == resp.Array { // The key that was given up has a name now.
-			c.rename(r, reply)
-			c.sendReleases(r, r.keys)
-		}
-		return
+	isNamed := r.unnamed != "" && reply.Kind == resp.Array && len(reply.Items) >= 2
+	if isNamed {
+		c.rename(r, reply.Items[0].Str)
+		reply = reply.Items[1]
 	}
-	if reply.Kind == resp.Array && r.want.Seq {
-		reply = c.rename(r, reply)
+	switch {
+	case r.phase == releasing && isNamed: // It was given up, and can be released now.
+		c.sendReleases(r, r.keys)
+	case r.phase == releasing && r.unnamed != "":
+		c.settle(r)
+	}
+	if r.phase != asked {
+		return
 	}
 	switch {
 	case reply.Kind == resp.Error:
@@ -348,19 +358,11 @@ func (c *Core) answered(r *Request, reply resp.Value, sent time.Duration) {
 	}
 }
 
-// rename gives a request the name that SEQ made (P-TEMP-3), and returns the token.
-func (c *Core) rename(r *Request, reply resp.Value) resp.Value {
-	if len(reply.Items) < 2 {
-		return resp.Value{}
-	}
-	for _, key := range r.keys {
-		c.leavePlace(r, key)
-	}
-	r.keys = []string{reply.Items[0].Str}
-	for _, place := range r.places() {
-		c.places[place] = append(c.places[place], r)
-	}
-	return reply.Items[1]
+// rename gives a request the name that SEQ made (P-TEMP-3).
+func (c *Core) rename(r *Request, name string) {
+	c.leavePlace(r, r.keys[0])
+	r.keys, r.unnamed = []string{name}, ""
+	c.places[r.place(name)] = append(c.places[r.place(name)], r)
 }
 
 func (c *Core) refusedRequest(r *Request, err *Error) {
@@ -633,7 +635,7 @@ func (c *Core) end(r *Request) {
 }
 
 func (c *Core) leavePlace(r *Request, key string) {
-	at := place{r.want.Temporary, key, r.label}
+	at := r.place(key)
 	queue := c.places[at]
 	if index := slices.Index(queue, r); index >= 0 {
 		queue = slices.Delete(queue, index, index+1)
@@ -703,7 +705,9 @@ func (c *Core) GiveUp(claim *Request) {
 		return
 	}
 	c.setPhase(r, releasing)
-	c.sendReleases(r, r.keys)
+	if r.unnamed == "" { // Else the answer says what to release.
+		c.sendReleases(r, r.keys)
+	}
 }
 
 func (c *Core) sendReleases(r *Request, keys []string) {

@@ -167,6 +167,8 @@ func (c *Core) compare(m *mine) {
 			c.compareHold(r, found[r], m.reason)
 		case r.phase == asked && m.isResume:
 			c.compareRequest(r, found[r])
+		case r.phase == releasing && r.unnamed != "" && m.isResume:
+			c.settle(r)
 		}
 	}
 	for _, each := range unclaimed {
@@ -196,13 +198,12 @@ func (c *Core) goOnAfterResume() {
 // claimant is whose hold this is, of the requests with its label.
 func claimant(requests []*Request, each entry) *Request {
 	for _, r := range requests {
-		isNamed := slices.Contains(r.keys, each.key)
-		isNew := each.token > r.floor // P-SESS-11
+		isNamed := r.unnamed == "" && slices.Contains(r.keys, each.key) // One that SEQ named while nobody heard is nobody's.
+		isNew := each.token > r.floor                                   // P-SESS-11
 		switch {
 		case (r.phase == held || r.phase == kept || r.phase == extending) && r.token == each.token,
 			isNamed && r.phase == releasing,
-			isNamed && isNew && (r.phase == asked || r.phase == waiting),
-			r.want.Seq && isNew && r.phase == asked:
+			isNamed && isNew && (r.phase == asked || r.phase == waiting):
 			return r
 		}
 	}

@@ -1,0 +1,133 @@
+package core
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"tether/internal/resp"
+)
+
+// stage is a core with a session, and what it sends.
+type stage struct {
+	*Core
+	t *testing.T
+}
+
+func newStage(t *testing.T) stage {
+	p := stage{New(0, Config{Grace: 9 * time.Second}), t}
+	p.Open()
+	p.Connected()
+	p.Receive(resp.Value{Kind: resp.Map, Items: []resp.Value{word("role"), word("master"), word("pushes"), number(1)}})
+	p.Receive(word("secret"))
+	p.Out = nil
+	return p
+}
+
+func word(text string) resp.Value          { return resp.Value{Kind: resp.String, Str: text} }
+func number(value int64) resp.Value        { return resp.Value{Kind: resp.Integer, Int: value} }
+func failed(text string) resp.Value        { return resp.Value{Kind: resp.Error, Str: text} }
+func array(items ...resp.Value) resp.Value { return resp.Value{Kind: resp.Array, Items: items} }
+
+// sends expects these commands, each with its first words.
+func (p stage) sends(want ...string) {
+	p.t.Helper()
+	isRight := len(p.Out) == len(want)
+	for at := 0; isRight && at < len(want); at++ {
+		isRight = strings.HasPrefix(strings.Join(p.Out[at], " "), want[at])
+	}
+	if !isRight {
+		p.t.Fatalf("%v, not %v", p.Out, want)
+	}
+	p.Out = nil
+}
+
+// To the server the task still has what it released, until that is taken back or over (P-OWNER-4).
+func TestTaskAsksAgainWhenItsFormerHoldIsSettled(t *testing.T) {
+	c := newStage(t)
+	ask := func(task string, wait, atLeast time.Duration) *Request {
+		return c.Acquire(Want{Keys: []string{"k"}, Task: task, Wait: wait, AtLeast: atLeast}, nil)
+	}
+	held := ask("t", Forever, 0)
+	c.Receive(number(7))
+	c.Release(held)
+	overtakes := ask("t", Forever, 0)
+	c.sends("LOCK.ACQUIRE", "LOCK.RELEASE", "LOCK.ACQUIRE")
+	c.Receive(failed("BUSY no"))
+	c.Receive(failed("DEADLOCK a task waits for itself"))
+	c.Events = nil
+	ask("t", 0, 0)
+	if len(c.Events) != 1 || c.Events[0].Err.Name != Taken {
+		t.Fatal(c.Events)
+	}
+	ask("other", 0, 0)
+	c.sends("LOCK.ACQUIRE")
+	c.Receive(resp.Value{})
+	c.Tick(20 * time.Millisecond)
+	c.sends("LOCK.RELEASE")
+	c.Receive(number(0))
+	c.sends("LOCK.ACQUIRE")
+	c.Receive(number(8))
+	c.Release(overtakes)
+	c.Receive(number(0))
+	c.sends("LOCK.RELEASE")
+
+	kept := ask("t", Forever, time.Second)
+	c.Receive(number(9))
+	c.Release(kept)
+	c.Receive(number(1))
+	ask("t", Forever, 0)
+	c.sends("LOCK.ACQUIRE", "LOCK.EXTEND")
+	c.Tick(1100 * time.Millisecond)
+	c.sends("LOCK.ACQUIRE")
+}
+
+// Requests with SEQ have no place until the server has named their keys (P-TEMP-3).
+func TestSequences(t *testing.T) {
+	c := newStage(t)
+	ask := func(value string) *Request {
+		return c.Acquire(Want{Keys: []string{"q-"}, Temporary: true, Value: value, Seq: true}, value)
+	}
+	one, other, givenUp := ask("1"), ask("2"), ask("3")
+	c.sends("SETTP q- 1", "SETTP q- 2", "SETTP q- 3")
+	c.GiveUp(givenUp)
+	c.Receive(array(word("q-7"), number(7)))
+	c.Receive(array(word("q-8"), number(8)))
+	c.sends()
+	c.Receive(array(word("q-9"), number(9)))
+	c.sends("DELTP q-9")
+	c.Receive(number(1))
+	c.Release(one)
+	c.sends("DELTP q-7")
+	c.Receive(number(1))
+	said := fmt.Sprint(c.Events[0].Key, c.Events[1].Key, c.Events[2].Kind == Over, c.Events[3].Kind == Released)
+	if said != "q-7q-8true true" {
+		t.Fatal(said)
+	}
+	// Which of two a key was made for nobody knows after a break: it is released, and both are asked for again.
+	third, fourth := ask("4"), ask("5")
+	c.GiveUp(fourth)
+	c.Broke()
+	c.Tick(100 * time.Millisecond)
+	c.Connected()
+	c.Receive(number(2))
+	c.sends("SETTP q- 4", "SETTP q- 5", "SESSION.RESUME", "LOCK.MINE")
+	entry := func(key string, token int64) resp.Value {
+		return resp.Value{Kind: resp.Map, Items: []resp.Value{
+			word("key"), word(key), word("kind"), word("temporary"), word("label"), word(""),
+			word("token"), number(token), word("state"), word("held"),
+		}}
+	}
+	c.Events = nil
+	c.Receive(array(word("0"), array(entry("q-8", 8), entry("q-10", 10))))
+	c.sends("DELTP q-10", "SETTP q- 4")
+	if state, _ := c.Check(c.now, other); state != "held" || len(c.Events) != 1 || c.Events[0].Request != fourth {
+		t.Fatal(state, c.Events)
+	}
+	c.Receive(number(1))
+	c.Receive(array(word("q-11"), number(11)))
+	if state, _ := c.Check(c.now, third); state != "held" || third.Keys()[0] != "q-11" {
+		t.Fatal(state, third.Keys())
+	}
+}
