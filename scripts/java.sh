@@ -81,5 +81,5 @@ fi
 # The lines with the sums of a module, which name no class.
 sed -nE 's/^\[[A-Z]+\] Tests run: ([0-9]+), Failures: ([0-9]+), Errors: ([0-9]+), Skipped: ([0-9]+)$/\1 \2 \3 \4/p' "$output" |
     awk -v word=$word '{ run += $1; failed += $2 + $3; skipped += $4 }
-        END { printf "test result: %s. %d passed; %d failed; %d ignored\n", word, run - failed - skipped, failed, skipped }'
+        END { printf "\ntest result: %s. %d passed; %d failed; %d ignored\n", word, run - failed - skipped, failed, skipped }'
 exit $status
