@@ -60,9 +60,9 @@ interface Wire extends AutoCloseable {
             socket.connect(new InetSocketAddress(address.host(), address.port()), within);
             if (address.isTls()) {
                 socket.setSoTimeout(within);
-                socket = shake(socket, address, tls, verifiesHost);
+                return new OfSocket(socket, shake(socket, address, tls, verifiesHost));
             }
-            return new OfSocket(socket);
+            return new OfSocket(socket, socket);
         } catch (IOException | RuntimeException error) {
             socket.close();
             throw error;
@@ -104,10 +104,11 @@ interface Wire extends AutoCloseable {
         }
     }
 
-    /** TCP, with or without TLS. */
-    record OfSocket(Socket socket, InputStream in, OutputStream out) implements Wire {
-        OfSocket(Socket socket) throws IOException {
-            this(socket, socket.getInputStream(), socket.getOutputStream());
+    /** TCP: what carries the bytes, and the same or TLS on it. */
+    record OfSocket(Socket carrier, Socket socket, InputStream in, OutputStream out)
+            implements Wire {
+        OfSocket(Socket carrier, Socket socket) throws IOException {
+            this(carrier, socket, socket.getInputStream(), socket.getOutputStream());
         }
 
         @Override
@@ -126,10 +127,11 @@ interface Wire extends AutoCloseable {
             socket.setSoTimeout(ms);
         }
 
+        /** Not that of TLS: its farewell would wait for a peer that takes nothing. */
         @Override
         public void close() {
             try {
-                socket.close();
+                carrier.close();
             } catch (IOException ignored) {
                 // It is of no use any more.
             }
