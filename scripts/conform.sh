@@ -2,7 +2,7 @@
 # A client against the clients' protocol (clients/protocol):
 #
 #   scripts/conform.sh CLIENT [ARG..]     the cases of conform, on real servers and a faulty wire: on the server on PATH (or SERVER=...),
-#                                         or on SERVERS="redis-7.0 valkey-9.1"; the ARGs are conform.py's (--only fence)
+#                                         or on SERVERS="redis-7.0 valkey-9.1 devserver"; the ARGs are conform.py's (--only fence)
 #   scripts/conform.sh --vectors CLIENT   the vectors, which need no server
 #
 # CLIENT is model (the protocol's own, which also breaks ten of its rules, to see that the cases notice), or a language: rust python go
@@ -51,9 +51,15 @@ conform() {
     TETHER_MODULE=$(realpath "${TETHER_MODULE:-target/release/libtether.so}")
     export TETHER_MODULE
     if [ -n "${SERVERS:-}" ]; then
-        # shellcheck disable=SC2086 # some names
-        scripts/servers.sh $SERVERS
-        for server in $SERVERS; do servers+=("$PWD/.servers/$server/redis-server"); done
+        for server in $SERVERS; do
+            if [ "$server" = devserver ]; then
+                cargo build --quiet --release --package tether-cli
+                servers+=("$PWD/target/release/tether")
+            else
+                scripts/servers.sh "$server"
+                servers+=("$PWD/.servers/$server/redis-server")
+            fi
+        done
     else
         [ -n "${SERVER:-}" ] || scripts/need.sh server
         servers=("$(realpath --no-symlinks "${SERVER:-$(scripts/need.sh --server-path)}")")

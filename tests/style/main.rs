@@ -140,11 +140,9 @@ fn the_engine_uses_nothing_but_itself_and_plain_libraries() {
 }
 
 #[test]
-fn commands_do_not_depend_on_the_shell() {
-    assert_none(naming(
-        &sources(&["src/command"]),
-        "redis_module libc:: crate::shell",
-    ));
+fn commands_and_replies_do_not_depend_on_the_shell() {
+    let sources = sources(&["src/command", "src/wire"]);
+    assert_none(naming(&sources, "redis_module libc:: crate::shell"));
 }
 
 /// Above `policy` only the shell asks and acts.

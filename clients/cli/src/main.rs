@@ -27,6 +27,8 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
+use tether_devserver::Devserver;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1).peekable();
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Action::Doctor(wish) => looked(inspect::doctor(&url, &wish)),
         Action::Qualify(wish) => ExitCode::from(qualify::qualify(&wish)),
         Action::Metrics(wish) => looked(inspect::metrics(&url, &wish)),
+        Action::Devserver(wish) => ExitCode::from(devserver(wish)),
         Action::Completions { shell } => {
             let mut definition = Options::command();
             clap_complete::generate(shell, &mut definition, "tether", &mut io::stdout());
@@ -84,6 +87,31 @@ fn main() -> ExitCode {
                 ExitCode::from(codes::FAILED)
             }
         },
+    }
+}
+
+fn devserver(wish: options::Devserver) -> u8 {
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let options = tether_devserver::Options {
+        port: wish.port,
+        unix_socket: wish.unix_socket,
+        password: wish.password,
+        peer_timeout_ms: ms(wish.peer_timeout),
+        quarantine_ms: ms(wish.quarantine),
+        can_push: !wish.no_pushes,
+        has_module: !wish.no_module,
+    };
+    let serve = || {
+        let server = Devserver::bind(options)?;
+        output::lines(&format!("ready on port {}\n", server.port()?))?;
+        server.serve()
+    };
+    match serve() {
+        Ok(()) => 0,
+        Err(error) => {
+            output::complain(format!("devserver: {error}"));
+            codes::FAILED
+        }
     }
 }
 

@@ -43,6 +43,7 @@ pub enum Action {
     Doctor(Doctor),
     Qualify(Qualify),
     Metrics(Metrics),
+    Devserver(Devserver),
     /// Print a shell completion script
     Completions {
         shell: Shell,
@@ -338,6 +339,43 @@ pub struct Metrics {
     /// Serve them over HTTP at /metrics; each request asks the server
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
+}
+
+/// Serve locks to unit tests, without a Redis
+///
+/// The module's engine behind RESP, in one process that starts at once: the module's commands, of the server's own those that
+/// tests need (GET, SET, DEL, EXPIRE, RENAME, FLUSHALL, CLIENT KILL ...), and levers (DEV HELP) that lose a key, fall silent,
+/// refuse, demote, or set the clock forward. It listens on 127.0.0.1 only, keeps nothing, and is for tests only. Once it
+/// listens, it prints `ready on port N`.
+#[derive(Args, Debug)]
+pub struct Devserver {
+    /// The port; 0 takes a free one
+    #[arg(long, default_value = "6379")]
+    pub port: u16,
+
+    /// Listen on this Unix socket, too
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub unix_socket: Option<PathBuf>,
+
+    /// The password of the user default
+    #[arg(long)]
+    pub password: Option<String>,
+
+    /// What clients are told of tether.peer-timeout, from which they make their fence
+    #[arg(long, value_name = "TIME", value_parser = timing::parse, default_value = "10s")]
+    pub peer_timeout: Duration,
+
+    /// Grant nothing for so long after the start, as with tether.quarantine
+    #[arg(long, value_name = "TIME", value_parser = timing::parse, default_value = "0s")]
+    pub quarantine: Duration,
+
+    /// Send no pushes, as a server on which tether must not use private functions
+    #[arg(long)]
+    pub no_pushes: bool,
+
+    /// Know none of the module's commands, as a server that lacks the module
+    #[arg(long)]
+    pub no_module: bool,
 }
 
 pub const EXIT_CODES: &str = "\

@@ -173,8 +173,10 @@ if __name__ == "__main__":
         help="the adapter's command, behind -- (default: the model's)",
     )
     options = parser.parse_args()
-    if bool(options.module) == bool(options.devserver):
+    if Path(options.server).name == "tether":  # So a client's script needs no option for it.
+        options.devserver = options.server
+    if not options.module and not options.devserver:
         parser.error("give --module or --devserver")
     options.server = options.devserver or options.server
-    options.module = options.module and options.module.resolve()
+    options.module = None if options.devserver else options.module.resolve()
     sys.exit(asyncio.run(main(options)))

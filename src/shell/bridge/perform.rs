@@ -6,11 +6,12 @@ use crate::engine::{
 };
 use crate::policy::blocked::Answer;
 use crate::shell::bridge::losses;
-use crate::shell::delivery::{blocked, presence, push, replication, reply};
+use crate::shell::delivery::{blocked, presence, push, replication};
 use crate::shell::server::{attribution, epochs, io_threads, keepalive, replicas, subscriptions};
 use crate::shell::state::{self, shell};
 use crate::shell::sys::at_end::meanwhile;
 use crate::shell::sys::raw::{self, Ctx, OpenKey, ReplicatedCommand, Str, Text};
+use crate::wire::replies;
 use std::cell::Cell;
 
 /// The command that is being executed.
@@ -44,7 +45,7 @@ pub enum Follows {
 pub fn perform(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, effect: Effect) -> Follows {
     match effect {
         Effect::Reply(Reply::Page(page)) => return send_page(ctx, *page),
-        Effect::Reply(answer) => reply::send(ctx, &answer),
+        Effect::Reply(answer) => replies::send(&mut { ctx }, &answer),
         Effect::Block => {
             if !blocked::block(ctx) {
                 return Follows::BlockRefused(ctx.client());

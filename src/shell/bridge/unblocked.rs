@@ -5,9 +5,10 @@ use crate::policy::blocked::Block;
 use crate::shell::bridge::acks;
 use crate::shell::bridge::tell::handle;
 use crate::shell::delivery::blocked::take;
-use crate::shell::delivery::{push, reply};
+use crate::shell::delivery::push;
 use crate::shell::guard::guard;
 use crate::shell::sys::raw::Ctx;
+use crate::wire::replies;
 use redis_module::raw as c;
 use std::ffi::c_int;
 
@@ -24,7 +25,7 @@ pub unsafe extern "C" fn on_unblock(
         let client = ctx.client();
         push::send_before_answer(ctx, client);
         match take(client) {
-            Some(Block::Answered(answer)) => return reply::send(ctx, &answer.reply),
+            Some(Block::Answered(answer)) => return replies::send(&mut { ctx }, &answer.reply),
             Some(Block::Waiting(handle)) => handle.unblock(),
             None => (),
         }

@@ -1,7 +1,7 @@
 //! `LOCK.CHECK` and `LOCK.GUARD`: the server checks fencing tokens.
 
 use crate::command::TABLE;
-use crate::engine::{Key, KeySnapshot, Stale, Token};
+use crate::engine::{Key, KeySnapshot, Token};
 use crate::shell::bridge::tell;
 use crate::shell::commands::places::{self, COMMAND_IS_RENAMED};
 use crate::shell::server::lookup;
@@ -9,6 +9,7 @@ use crate::shell::state::shell;
 use crate::shell::sys::clock;
 use crate::shell::sys::raw::inner::CommandOrigin;
 use crate::shell::sys::raw::{self, Ctx, Str};
+use crate::wire::reports;
 
 /// Answers `LOCK.CHECK`; scripts may call it.
 pub fn check(ctx: Ctx<'_>, string: Str<'_>, name: &[u8], token: u64) {
@@ -71,13 +72,11 @@ fn is_current(ctx: Ctx<'_>, string: Str<'_>, name: &[u8], token: u64) -> bool {
     let checked = shell()
         .engine
         .with(|engine| engine.check_token(clock::now(), seen, Token(token)));
-    let why = match checked {
-        Ok(()) => return true,
-        Err(Stale::Replica) => "this server is a replica".to_owned(),
-        Err(Stale::Pending) => "it waits for acknowledgements of replicas".to_owned(),
-        Err(Stale::Nobody) => "nobody holds the key".to_owned(),
-        Err(Stale::HeldWith(Token(other))) => format!("the key is held with token {other}"),
-    };
-    ctx.reply_error(&format!("STALE token {token} is not current: {why}"));
-    false
+    match checked {
+        Ok(()) => true,
+        Err(why) => {
+            ctx.reply_error(&reports::stale(token, why));
+            false
+        }
+    }
 }

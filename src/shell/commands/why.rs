@@ -2,11 +2,11 @@
 
 use crate::engine::{ClientId, Engine, Key, KeyBuf};
 use crate::policy::attribution::field;
-use crate::shell::commands::inspect::{Connection, HOLDER_PAIRS, number, reply_holder, text};
 use crate::shell::server::{lookup, replicas, rights};
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
 use crate::shell::sys::raw::{self, Ctx, Str};
+use crate::wire::reports::{Connection, HOLDER_PAIRS, number, reply_holder, text};
 
 /// Causes other than holders.
 enum Cause {
@@ -24,7 +24,7 @@ enum Cause {
 }
 
 /// Answers `LOCK.WHY`.
-pub fn answer(ctx: Ctx<'_>, string: Str<'_>, key: Key<'_>) {
+pub fn answer(mut ctx: Ctx<'_>, string: Str<'_>, key: Key<'_>) {
     let state = |engine: &Engine| {
         let now = clock::now();
         (engine.why(now, key), engine.quarantine_left_ms(now))
@@ -49,12 +49,12 @@ pub fn answer(ctx: Ctx<'_>, string: Str<'_>, key: Key<'_>) {
     ctx.reply_array(steps.len() + causes.len());
     for step in &steps {
         let may_read = may_read(ctx, &step.key);
-        let connection = Connection::of(ctx, step.holder.client);
+        let connection = Connection::of(&ctx, step.holder.client);
         ctx.reply_map(HOLDER_PAIRS + 5);
-        text(ctx, b"cause", "holder");
-        number(ctx, b"db", step.key.db.0.into());
+        text(&mut ctx, b"cause", "holder");
+        number(&mut ctx, b"db", step.key.db.0.into());
         name(ctx, b"key", Some(&step.key).filter(|_| may_read));
-        reply_holder(ctx, &connection, &step.holder, may_read);
+        reply_holder(&mut ctx, &connection, &step.holder, may_read);
         ctx.reply_bulk(b"idle-ms");
         match idle_ms(ctx, step.holder.client) {
             Some(ms) => ctx.reply_integer(ms),
@@ -69,7 +69,7 @@ pub fn answer(ctx: Ctx<'_>, string: Str<'_>, key: Key<'_>) {
     }
 }
 
-fn reply_cause(ctx: Ctx<'_>, cause: &Cause) {
+fn reply_cause(mut ctx: Ctx<'_>, cause: &Cause) {
     let word = match cause {
         Cause::Unheld => "unheld",
         Cause::Quarantine { .. } => "quarantine",
@@ -84,9 +84,9 @@ fn reply_cause(ctx: Ctx<'_>, cause: &Cause) {
         _ => None,
     };
     ctx.reply_map(1 + usize::from(left_ms.is_some()));
-    text(ctx, b"cause", word);
+    text(&mut ctx, b"cause", word);
     if let Some(left_ms) = left_ms {
-        number(ctx, b"left-ms", left_ms);
+        number(&mut ctx, b"left-ms", left_ms);
     }
 }
 

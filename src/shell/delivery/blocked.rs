@@ -8,13 +8,14 @@
 
 use crate::engine::ClientId;
 use crate::policy::blocked::{Answer, Block, ReleaseHandles};
-use crate::shell::delivery::{push, reply};
+use crate::shell::delivery::push;
 use crate::shell::guard::guard;
 use crate::shell::server::replicas;
 use crate::shell::state::{callbacks, shell};
 use crate::shell::sys::raw::{BlockHandle, Ctx};
 use crate::shell::sys::shim;
 use crate::shell::timer;
+use crate::wire::replies;
 use redis_module::raw as c;
 use std::ffi::c_int;
 
@@ -108,7 +109,7 @@ unsafe extern "C" fn on_answer(
         let client = ctx.client();
         if let Some(Block::Answered(answer)) = take(client) {
             push::send_before_answer(ctx, client);
-            reply::send(ctx, &answer.reply);
+            replies::send(&mut { ctx }, &answer.reply);
         }
     });
     c::REDISMODULE_OK as c_int

@@ -1,60 +1,18 @@
 //! Encodes pushes, byte for byte.
 
-use crate::engine::{ClientId, Kind, NameFrom, News, PresenceChange, Push, Token};
-use crate::shell::delivery::reply;
+use crate::engine::{ClientId, NameFrom, News, Push};
 use crate::shell::sys::raw::{Ctx, Text};
+use crate::wire::pushes;
 
 /// Encodes a push for these clients: the first two elements as on the wire, and the bytes of the third.
 pub fn texts(ctx: Ctx<'_>, to: &[ClientId], push: &Push) -> (Text, Text) {
-    let text;
-    let (kind, payload): (&[u8], &[u8]) = match push.news() {
-        News::Added => (b"watchex", b"ADD"),
-        News::Deleted => (b"watchex", b"DEL"),
-        News::Granted(kind, Token(number)) => {
-            text = number.to_string();
-            (kind_name(*kind), text.as_bytes())
-        }
-        News::TimedOut(kind) => (kind_name(*kind), b"TIMEOUT"),
-        News::Failed(kind, refusal) => {
-            text = format!("FAILED {}", reply::code(ctx, refusal));
-            (kind_name(*kind), text.as_bytes())
-        }
-        News::Presence(news) => {
-            return (
-                Text::new(&head(b"watchtp", &push.key.name)),
-                Text::new(&presence_payload(news.0, news.1.as_deref())),
-            );
-        }
-        News::Lost(kind, why, _) => {
-            text = format!("LOST {}", why.name());
-            (kind_name(*kind), text.as_bytes())
-        }
-    };
     let name: &[u8] = match may_see_name(ctx, to, push) {
         true => &push.key.name,
         false => b"",
     };
-    let head = Text::new(&head(kind, name));
-    let payload = match push.label() {
-        [] => Text::new(payload),
-        label => Text::new(&[payload, b" ", label].concat()),
-    };
-    (head, payload)
-}
-
-/// A key that has no value to tell has no third word.
-fn presence_payload(change: PresenceChange, value: Option<&[u8]>) -> Vec<u8> {
-    let text = match change {
-        PresenceChange::Added(token) => format!("ADD {}", token.0),
-        PresenceChange::Set(token) => format!("SET {}", token.0),
-        PresenceChange::Gone(token, why) => format!("DEL {} {}", token.0, why.name()),
-        PresenceChange::Flushed => "FLUSHED".to_owned(),
-        PresenceChange::Over(why) => format!("END {}", why.name()),
-    };
-    match value {
-        Some(value) => [text.as_bytes(), b" ", value].concat(),
-        None => text.into_bytes(),
-    }
+    let (kind, payload) = pushes::words(&ctx, push);
+    let head = Text::new(&pushes::head(kind, name));
+    (head, Text::new(&payload))
 }
 
 /// Whether the clients may see the key's name. A client knows the name that it asked for, but not one that another client
@@ -72,35 +30,6 @@ fn may_see_name(ctx: Ctx<'_>, to: &[ClientId], push: &Push) -> bool {
 
 /// Encodes a whole frame for the executing client.
 pub fn frame(ctx: Ctx<'_>, client: ClientId, resp3: bool, push: &Push) -> Vec<u8> {
-    let start: &[u8] = if resp3 { b">3\r\n" } else { b"*3\r\n" };
     let (head, payload) = texts(ctx, &[client], push);
-    let payload = payload.as_str().bytes();
-    let length = format!("${}\r\n", payload.len());
-    [
-        start,
-        head.as_str().bytes(),
-        length.as_bytes(),
-        payload,
-        b"\r\n",
-    ]
-    .concat()
-}
-
-fn kind_name(kind: Kind) -> &'static [u8] {
-    match kind {
-        Kind::Temporary => b"settp",
-        Kind::Lock => b"lock",
-    }
-}
-
-fn head(kind: &[u8], name: &[u8]) -> Vec<u8> {
-    let mut head = Vec::with_capacity(kind.len() + name.len() + 32);
-    for bulk in [kind, name] {
-        head.push(b'$');
-        head.extend_from_slice(bulk.len().to_string().as_bytes());
-        head.extend_from_slice(b"\r\n");
-        head.extend_from_slice(bulk);
-        head.extend_from_slice(b"\r\n");
-    }
-    head
+    pushes::frame(resp3, head.as_str().bytes(), payload.as_str().bytes())
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   push.rs      when pushes are sent            frames.rs       their bytes
-//!   reply.rs     replies and error texts
+//!   reply.rs     what replies are written with
 //!   blocked.rs   answers to blocked clients      replication.rs  session records
 //!   presence.rs  values for watches of prefixes
 //! ```

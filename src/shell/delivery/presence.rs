@@ -7,6 +7,7 @@ use crate::engine::{
 use crate::shell::delivery::push;
 use crate::shell::server::rights::Readers;
 use crate::shell::sys::raw::{Ctx, Str, Text, have};
+use crate::wire::replies;
 use redis_module::raw as c;
 use std::ffi::c_int;
 
@@ -92,25 +93,8 @@ pub fn send_page(ctx: Ctx<'_>, page: &SnapshotPage) -> Option<Bytes> {
             false => value(ctx, key, text.as_str()),
         };
         bytes += name.len() + value.as_ref().map_or(0, |value| value.len());
-        shown.push((name, token, value));
+        shown.push((name, *token, value));
     }
-    // It says no name that the user may not read, and need not: the server knows where the next page begins.
-    let last = shown.last().map_or(&page.prefix.name, |(name, ..)| *name);
-    ctx.reply_array(2);
-    ctx.reply_bulk(if page.is_last && cut.is_none() {
-        b""
-    } else {
-        last
-    });
-    ctx.reply_array(shown.len());
-    for (name, token, value) in shown {
-        ctx.reply_array(3);
-        ctx.reply_bulk(name);
-        ctx.reply_integer(token.0 as i64);
-        match value {
-            Some(value) => ctx.reply_bulk(&value),
-            None => ctx.reply_null(),
-        }
-    }
+    replies::page(&mut { ctx }, page, &shown, cut.is_none());
     cut
 }
