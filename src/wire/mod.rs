@@ -4,7 +4,7 @@
 //! ```text
 //!   host.rs       what replies are written with   refusals.rs   the texts of errors
 //!   replies.rs    replies to commands             pushes.rs     what pushes say
-//!   reports.rs    LOCK.INFO, LOCK.LIST, LOCK.MINE, LOCK.LOG, LOCK.CHECK, SESSION.LIST
+//!   reports.rs    LOCK.INFO, LOCK.LIST, LOCK.MINE, LOCK.LOG, LOCK.WHY, SESSION.LIST and the like
 //! ```
 
 mod host;

@@ -1,9 +1,8 @@
-//! Reports: what LOCK.INFO, LOCK.LIST, LOCK.MINE, LOCK.LOG, LOCK.CHECK and SESSION.LIST reply. Who may see what is decided before, but
-//! for the labels of holders.
+//! Reports: what LOCK.INFO, LOCK.LIST, LOCK.MINE, LOCK.LOG, LOCK.WHY, LOCK.CHECK, LOCK.SERVER and SESSION.LIST reply.
 
 use crate::engine::{
-    ClientId, Holder, KeyInspection, KeyLine, ModeKind, Moment, Origin, Own, OwnState, SessionLine,
-    Stale, Token,
+    ClientId, Holder, KeyBuf, KeyInspection, KeyLine, ModeKind, Moment, Origin, Own, OwnState,
+    SessionLine, Stale, Step, Token,
 };
 use crate::policy::losses::Entry;
 use crate::wire::host::Host;
@@ -43,15 +42,10 @@ pub fn info(host: &mut impl Host, inspection: Option<&KeyInspection>) {
 }
 
 /// Number of pairs that [`reply_holder`] sends.
-pub const HOLDER_PAIRS: usize = 12;
+const HOLDER_PAIRS: usize = 12;
 
 /// Sends a holder's pairs of a map. The label is null if the caller may not read the key.
-pub fn reply_holder(
-    host: &mut impl Host,
-    connection: &Connection,
-    holder: &Holder,
-    may_read: bool,
-) {
+fn reply_holder(host: &mut impl Host, connection: &Connection, holder: &Holder, may_read: bool) {
     connection.reply(host);
     text(host, b"user", &connection.user);
     host.bulk(b"label");
@@ -181,6 +175,81 @@ pub fn stale(token: u64, why: Stale) -> String {
     format!("STALE token {token} is not current: {why}")
 }
 
+/// Causes other than holders for which a key is not granted.
+pub enum Cause {
+    /// The key exists, but is not held.
+    Unheld,
+    Quarantine {
+        left_ms: u64,
+    },
+    Pause,
+    Replicas,
+    Memory,
+    Misconf,
+    /// A replica grants nothing, and does not know what its master's clients hold.
+    Replica,
+}
+
+/// LOCK.WHY. `idle_ms` is the time since a client's last command; `None` for a detached session.
+pub fn why(
+    host: &mut impl Host,
+    steps: &[Step],
+    idle_ms: impl Fn(ClientId) -> Option<i64>,
+    causes: &[Cause],
+) {
+    let may_read = |host: &_, key: &KeyBuf| Host::may_see(host, key.as_key(), &[b"lock.why"]);
+    host.array(steps.len() + causes.len());
+    for step in steps {
+        let may_read_it = may_read(host, &step.key);
+        let connection = Connection::of(host, step.holder.client);
+        host.map(HOLDER_PAIRS + 5);
+        text(host, b"cause", "holder");
+        number(host, b"db", step.key.db.0.into());
+        name_or_null(host, b"key", Some(&step.key).filter(|_| may_read_it));
+        reply_holder(host, &connection, &step.holder, may_read_it);
+        host.bulk(b"idle-ms");
+        match idle_ms(step.holder.client) {
+            Some(ms) => host.integer(ms),
+            None => host.null(),
+        }
+        let waits_for = step.waits_for.as_ref();
+        let waits_for = waits_for.filter(|key| may_read(host, key));
+        name_or_null(host, b"waits-for", waits_for);
+    }
+    for cause in causes {
+        reply_cause(host, cause);
+    }
+}
+
+fn reply_cause(host: &mut impl Host, cause: &Cause) {
+    let word = match cause {
+        Cause::Unheld => "unheld",
+        Cause::Quarantine { .. } => "quarantine",
+        Cause::Pause => "pause",
+        Cause::Replicas => "replicas",
+        Cause::Memory => "memory",
+        Cause::Misconf => "misconf",
+        Cause::Replica => "replica",
+    };
+    let left_ms = match cause {
+        Cause::Quarantine { left_ms } => Some(*left_ms),
+        _ => None,
+    };
+    host.map(1 + usize::from(left_ms.is_some()));
+    text(host, b"cause", word);
+    if let Some(left_ms) = left_ms {
+        number(host, b"left-ms", left_ms);
+    }
+}
+
+fn name_or_null(host: &mut impl Host, name: &[u8], key: Option<&KeyBuf>) {
+    host.bulk(name);
+    match key {
+        Some(key) => host.bulk(&key.name),
+        None => host.null(),
+    }
+}
+
 /// LOCK.SERVER: what one server says of itself to one connection.
 pub struct ServerReport<'a> {
     pub version: &'a str,
@@ -240,15 +309,15 @@ fn or_null(host: &mut impl Host, name: &[u8], value: Option<&str>) {
 }
 
 /// A client, and what the server says of its connection: nothing of a detached session's.
-pub struct Connection {
+struct Connection {
     id: ClientId,
-    pub addr: String,
+    addr: String,
     name: String,
-    pub user: String,
+    user: String,
 }
 
 impl Connection {
-    pub fn of(host: &impl Host, id: ClientId) -> Self {
+    fn of(host: &impl Host, id: ClientId) -> Self {
         let origin = (id.0 > 0).then(|| host.origin(id)).flatten();
         let (addr, name, user) = origin.unwrap_or_default();
         Connection {
@@ -267,7 +336,7 @@ impl Connection {
     }
 }
 
-pub fn text(host: &mut impl Host, name: &[u8], value: &str) {
+fn text(host: &mut impl Host, name: &[u8], value: &str) {
     bytes(host, name, value.as_bytes());
 }
 
@@ -276,7 +345,7 @@ fn bytes(host: &mut impl Host, name: &[u8], value: &[u8]) {
     host.bulk(value);
 }
 
-pub fn number(host: &mut impl Host, name: &[u8], value: u64) {
+fn number(host: &mut impl Host, name: &[u8], value: u64) {
     host.bulk(name);
     host.integer(value as i64);
 }

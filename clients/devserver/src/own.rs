@@ -11,7 +11,7 @@ use tether::engine::{
 };
 use tether::policy::losses::{Entry, key_in_log};
 use tether::policy::release;
-use tether::wire::reports::{self, ServerReport};
+use tether::wire::reports::{self, Cause, ServerReport};
 
 pub fn find(name: &[u8]) -> Option<&'static Spec> {
     TABLE
@@ -188,6 +188,13 @@ impl<'a> Caller<'_, 'a> {
                 let key = self.key(key);
                 self.handle(Event::Cancel { client, key, label });
             }
+            other => self.watch_or_report(other),
+        }
+    }
+
+    fn watch_or_report(&mut self, request: Request<'a, '_>) {
+        let client = self.client;
+        match request {
             Request::Check { key, token } => {
                 if self.is_current(key, token) {
                     self.executing.writer.integer(1);
@@ -201,13 +208,6 @@ impl<'a> Caller<'_, 'a> {
                     (self.executing.writer, self.executing.changes) = (writer, changes);
                 }
             }
-            other => self.watch_or_report(other),
-        }
-    }
-
-    fn watch_or_report(&mut self, request: Request<'a, '_>) {
-        let client = self.client;
-        match request {
             Request::Watchex { keys } => {
                 if self.may_push() {
                     let keys = self.keys(keys);
@@ -243,6 +243,13 @@ impl<'a> Caller<'_, 'a> {
                 let prefix = prefix.map(|prefix| self.key(prefix));
                 self.handle(Event::UnwatchPrefix { client, prefix });
             }
+            other => self.about_sessions(&other),
+        }
+    }
+
+    fn about_sessions(&mut self, request: &Request<'_, '_>) {
+        let client = self.client;
+        match *request {
             Request::Start { grace_ms } => self.start(grace_ms),
             Request::Resume { secret, notify } => {
                 if !notify || self.may_push() {
@@ -263,7 +270,8 @@ impl<'a> Caller<'_, 'a> {
                 let (session, later) = (SessionId(id), false);
                 self.handle(Event::KillSession { session, later });
             }
-            report => self.report(&report),
+            Request::Why { key } => self.why(key),
+            ref report => self.report(report),
         }
     }
 
@@ -410,25 +418,52 @@ impl<'a> Caller<'_, 'a> {
                 reports::log(speaker, &entries, now, since_1970().as_millis() as u64);
             }
             Request::Sessions => reports::sessions(speaker, &engine.sessions(now)),
-            Request::Server => {
-                let options = &machine.options;
-                let connection = machine.connections.get(*client);
-                let has_peer = connection.is_some_and(|connection| connection.addr != UNIX);
-                let report = ServerReport {
-                    version: release::VERSION,
-                    commit: release::COMMIT,
-                    run_id: &machine.run_id,
-                    is_replica: engine.is_replica(),
-                    can_push: options.can_push,
-                    peer_timeout_ms: if has_peer { options.peer_timeout_ms } else { 0 },
-                    quarantine_ms: options.quarantine_ms,
-                    quarantine_left_ms: engine.quarantine_left_ms(now),
-                };
-                report.send(speaker);
-            }
-            _ => executing
-                .writer
-                .error("ERR tether devserver does not have this command"),
+            Request::Server => self.report_server(),
+            ref other => unreachable!("{other:?} was answered before"),
         }
+    }
+
+    fn why(&mut self, name: &[u8]) {
+        let (machine, key) = (&*self.machine, self.key(name));
+        let now = machine.now();
+        let (steps, left_ms) = (
+            machine.engine.why(now, key),
+            machine.engine.quarantine_left_ms(now),
+        );
+        let is_replica = machine.engine.is_replica();
+        let is_unheld = !is_replica && steps.is_empty() && machine.snapshot(key).state.is_present();
+        let refused = machine.refuses.as_ref().map(|refuses| &*refuses.error);
+        let is = |code: &str| refused.is_some_and(|error| error.starts_with(code));
+        let causes = [
+            is_unheld.then_some(Cause::Unheld),
+            (left_ms > 0).then_some(Cause::Quarantine { left_ms }),
+            is_replica.then_some(Cause::Replica),
+            is("NOREPLICAS").then_some(Cause::Replicas),
+            is("OOM").then_some(Cause::Memory),
+            is("MISCONF").then_some(Cause::Misconf),
+        ];
+        let causes: Vec<_> = causes.into_iter().flatten().collect();
+        let idle_ms = |client: ClientId| machine.connections.get(client).map(|_| 0);
+        let speaker = &mut Speaker::new(machine, &mut self.executing.writer);
+        reports::why(speaker, &steps, idle_ms, &causes);
+    }
+
+    fn report_server(&mut self) {
+        let machine = &*self.machine;
+        let speaker = &mut Speaker::new(machine, &mut self.executing.writer);
+        let options = &machine.options;
+        let connection = machine.connections.get(self.client);
+        let has_peer = connection.is_some_and(|connection| connection.addr != UNIX);
+        let report = ServerReport {
+            version: release::VERSION,
+            commit: release::COMMIT,
+            run_id: &machine.run_id,
+            is_replica: machine.engine.is_replica(),
+            can_push: options.can_push,
+            peer_timeout_ms: if has_peer { options.peer_timeout_ms } else { 0 },
+            quarantine_ms: options.quarantine_ms,
+            quarantine_left_ms: machine.engine.quarantine_left_ms(machine.now()),
+        };
+        report.send(speaker);
     }
 }

@@ -182,7 +182,7 @@ impl Caller<'_, '_> {
             ("set", [key, value, options @ ..]) => self.set(key, value, options),
             ("incr", [key]) => self.incr(key),
             ("del" | "unlink", [_, ..]) => self.del(),
-            ("exists", [keys @ ..]) if !keys.is_empty() => {
+            ("exists", keys) if !keys.is_empty() => {
                 let is_there = |key: &&&[u8]| self.machine.look(self.db, key).is_some();
                 let count = keys.iter().filter(is_there).count();
                 self.writer.integer(count as i64);

@@ -3,6 +3,7 @@
 use std::thread;
 use tether_devserver::{Devserver, Options};
 use tether_testing::harness::{Client, Frame, array, bulk, eventually, int, null, ok};
+use tether_testing::line::field;
 
 /// A server of one's own, for as long as the test program lives.
 fn start(options: Options) -> u16 {
@@ -253,6 +254,26 @@ fn it_can_be_a_server_without_pushes_or_without_the_module() {
             .starts_with("ERR unknown command")
     );
     assert_eq!(client.call("GET k"), null());
+}
+
+#[test]
+fn reports_say_who_holds_and_who_lost() {
+    let port = start(Options::default());
+    let (mut holder, mut other) = (resp3(port), connect(port));
+    holder.run("CLIENT SETNAME ann");
+    let token = holder.run("LOCK.ACQUIRE k").number();
+    let why = other.run("LOCK.WHY k").items()[0].clone();
+    assert_eq!(field(&why, "token"), int(token));
+    assert_eq!(field(&why, "name"), bulk("ann"));
+    other.run("DEL k");
+    let entry = other.run("LOCK.LOG KEY k").items()[0].clone();
+    assert_eq!(field(&entry, "reason"), bulk("deleted"));
+    assert_eq!(field(&entry, "name"), bulk("ann"));
+    let page = other.run("LOCK.LIST 0").items();
+    assert_eq!(page[1], array([]));
+    other.run("SET k 1");
+    let why = other.run("LOCK.WHY k").items()[0].clone();
+    assert_eq!(field(&why, "cause"), bulk("unheld"));
 }
 
 #[test]

@@ -200,9 +200,8 @@ async def quorum(stage):
     await client.call("open", quorum=urls([servers[0], wire, servers[2]]), grace=GRACE)
     token = (await client.acquire("a"))["token"]
     holders = [await held_at(server) for server in servers]
-    expect(sum(bool(each) for each in holders) >= 2, "it is held on no majority")
-    tokens = sorted(each[b"token"] for each in holders if each)
-    expect(tokens[-2] == token == tokens[-1], f"granted with {token}; the servers have {tokens}")
+    tokens = [each[b"token"] for each in holders if each]
+    expect(tokens.count(token) >= 2, f"granted with {token}; the servers have {tokens}")
     for server in servers:
         await eventually(lambda server=server: held_at(server), "all three have it")
     await servers[0].stop()

@@ -1,30 +1,15 @@
 //! `LOCK.WHY`: why a key is not granted.
 
-use crate::engine::{ClientId, Engine, Key, KeyBuf};
+use crate::engine::{ClientId, Engine, Key};
 use crate::policy::attribution::field;
-use crate::shell::server::{lookup, replicas, rights};
+use crate::shell::server::{lookup, replicas};
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
 use crate::shell::sys::raw::{self, Ctx, Str};
-use crate::wire::reports::{Connection, HOLDER_PAIRS, number, reply_holder, text};
-
-/// Causes other than holders.
-enum Cause {
-    /// The key exists, but is not held.
-    Unheld,
-    Quarantine {
-        left_ms: u64,
-    },
-    Pause,
-    Replicas,
-    Memory,
-    Misconf,
-    /// A replica grants nothing, and does not know what its master's clients hold.
-    Replica,
-}
+use crate::wire::reports::{self, Cause};
 
 /// Answers `LOCK.WHY`.
-pub fn answer(mut ctx: Ctx<'_>, string: Str<'_>, key: Key<'_>) {
+pub fn answer(ctx: Ctx<'_>, string: Str<'_>, key: Key<'_>) {
     let state = |engine: &Engine| {
         let now = clock::now();
         (engine.why(now, key), engine.quarantine_left_ms(now))
@@ -46,48 +31,8 @@ pub fn answer(mut ctx: Ctx<'_>, string: Str<'_>, key: Key<'_>) {
     } else {
         causes.extend(server_refuses(ctx));
     }
-    ctx.reply_array(steps.len() + causes.len());
-    for step in &steps {
-        let may_read = may_read(ctx, &step.key);
-        let connection = Connection::of(&ctx, step.holder.client);
-        ctx.reply_map(HOLDER_PAIRS + 5);
-        text(&mut ctx, b"cause", "holder");
-        number(&mut ctx, b"db", step.key.db.0.into());
-        name(ctx, b"key", Some(&step.key).filter(|_| may_read));
-        reply_holder(&mut ctx, &connection, &step.holder, may_read);
-        ctx.reply_bulk(b"idle-ms");
-        match idle_ms(ctx, step.holder.client) {
-            Some(ms) => ctx.reply_integer(ms),
-            None => ctx.reply_null(),
-        }
-        let waits_for = step.waits_for.as_ref();
-        let waits_for = waits_for.filter(|key| self::may_read(ctx, key));
-        name(ctx, b"waits-for", waits_for);
-    }
-    for cause in &causes {
-        reply_cause(ctx, cause);
-    }
-}
-
-fn reply_cause(mut ctx: Ctx<'_>, cause: &Cause) {
-    let word = match cause {
-        Cause::Unheld => "unheld",
-        Cause::Quarantine { .. } => "quarantine",
-        Cause::Pause => "pause",
-        Cause::Replicas => "replicas",
-        Cause::Memory => "memory",
-        Cause::Misconf => "misconf",
-        Cause::Replica => "replica",
-    };
-    let left_ms = match cause {
-        Cause::Quarantine { left_ms } => Some(*left_ms),
-        _ => None,
-    };
-    ctx.reply_map(1 + usize::from(left_ms.is_some()));
-    text(&mut ctx, b"cause", word);
-    if let Some(left_ms) = left_ms {
-        number(&mut ctx, b"left-ms", left_ms);
-    }
+    let idle_ms = |client| idle_ms(ctx, client);
+    reports::why(&mut { ctx }, &steps, idle_ms, &causes);
 }
 
 /// Why the server refuses all writes, if it does.
@@ -109,18 +54,6 @@ fn server_refuses(ctx: Ctx<'_>) -> impl Iterator<Item = Cause> {
     ]
     .into_iter()
     .flatten()
-}
-
-fn may_read(ctx: Ctx<'_>, key: &KeyBuf) -> bool {
-    rights::may_see(ctx, key.as_key(), &[b"lock.why"])
-}
-
-fn name(ctx: Ctx<'_>, name: &[u8], key: Option<&KeyBuf>) {
-    ctx.reply_bulk(name);
-    match key {
-        Some(key) => ctx.reply_bulk(&key.name),
-        None => ctx.reply_null(),
-    }
 }
 
 /// Time since a client's last command; `None` for a detached session.
