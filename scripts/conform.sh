@@ -25,8 +25,6 @@ script() {
 vectors() {
     case $1 in
         model) scripts/need.sh python && python3 $PROTOCOL/check.py --run ;;
-        go) scripts/go.sh -run '^TestVectors$' ;;
-        java) scripts/java.sh -Dtest=VectorsTest -Dsurefire.failIfNoSpecifiedTests=false ;;
         *) "$(script "$1")" --vectors ;;
     esac
 }

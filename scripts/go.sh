@@ -3,6 +3,7 @@
 #
 #   scripts/go.sh [GO-TEST..]     its tests, with the race detector; among them the vectors of clients/protocol
 #                                 (TETHER_SERVER, TETHER_MODULE; TETHER_STEPS cancelled acquires, TETHER_FAULTS of the wire)
+#   scripts/go.sh --vectors       of these only the vectors, which need no server
 #   scripts/go.sh --lint          gofmt, go vet, staticcheck
 #   scripts/go.sh --conform [..]  clients/protocol/conform with its adapter
 #
@@ -19,7 +20,13 @@ export TETHER_SERVER TETHER_MODULE GOFLAGS="${GOFLAGS:-} -buildvcs=false"
 scripts/need.sh go cc
 cd clients/go
 
+modules=(. gocron) packages=./...
 case ${1:-} in
+    --vectors)
+        shift
+        set -- -run '^TestVectors$' "$@"
+        modules=(.) packages=./internal/core
+        ;;
     --lint)
         unformatted=$(gofmt -l .)
         [ -z "$unformatted" ] || { printf 'go: gofmt would change: %s\n' "$unformatted" >&2; exit 1; }
@@ -39,8 +46,8 @@ esac
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
 status=0
-for module in . gocron; do
-    (cd $module && go test -race -count=1 -v "$@" ./...) >>"$output" 2>&1 || status=$?
+for module in "${modules[@]}"; do
+    (cd $module && go test -race -count=1 -v "$@" "$packages") >>"$output" 2>&1 || status=$?
 done
 grep -vE '^ *(=== |--- (PASS|SKIP))' "$output" || true
 count() { grep -cE "^ *--- $1" "$output" || true; }
