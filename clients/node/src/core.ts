@@ -55,6 +55,8 @@ function refusalOf(error: ErrorName, reply: ErrorReply): Failure {
   return failure(error, reply.text, reply.code);
 }
 
+const NEVER: Clocks = { mono: Number.POSITIVE_INFINITY, boot: Number.POSITIVE_INFINITY };
+
 /** An entry of LOCK.MINE. */
 interface Entry {
   readonly key: Bytes | null;
@@ -97,6 +99,9 @@ export class Core {
   readonly #requests = new Set<Request>();
   /** Those that have a time: of the wait, of a lease, or to be kept. */
   readonly #timed = new Set<Request>();
+  /** No request's time is over before that: so a look at the clocks does not look at all requests. */
+  #soonest = NEVER;
+  readonly #holding = { count: 0 };
   readonly #byId = new Map<Id, Request>();
   readonly #places = new Map<Bytes, Request[]>();
   /** Requests of tasks that were released, and that the server did not take back, or keeps (P-OWNER-4). */
@@ -116,6 +121,8 @@ export class Core {
   readonly #watches: Watches;
   readonly #presences: Presences;
 
+  /** All is being lost: what goes on, or stands again, does so at the next connection. */
+  #isLosing = false;
   #isClosed = false;
   #closeAfter: Span | undefined;
   #parting: Bytes[][] = [];
@@ -160,12 +167,9 @@ export class Core {
   *#timers(): Generator<[left: number, act: () => void]> {
     const fence = this.#fence;
     if (fence !== undefined) yield [this.#left({ from: this.#vouched, ms: fence }), () => this.#onFence()];
-    for (const request of this.#timed) {
-      const timer = this.#timerOf(request);
-      if (timer) yield timer;
-    }
+    yield* this.#requestTimers();
     if (this.#closeAfter) yield [this.#left(this.#closeAfter), () => this.#drop({ kind: "leave" })];
-    if (this.#fence !== undefined && this.#secret !== undefined && this.#hasHold()) {
+    if (this.#fence !== undefined && this.#secret !== undefined && this.#holding.count > 0) {
       const since = this.#link === "up" ? this.#vouched : this.#link === "resuming" ? this.#linkSince : undefined;
       if (since) yield [this.#left({ from: since, ms: this.#fence / 2 }), () => this.#leave()]; // P-FENCE-10
     }
@@ -179,13 +183,33 @@ export class Core {
       yield [this.#left({ from: this.#pinged, ms: this.#fence / 4 }), () => this.#ping()];
   }
 
-  #timerOf(request: Request): [number, () => void] | undefined {
-    const { phase, wait, lease, kept } = request;
-    if (phase === "held" && lease) return [this.#left(lease), () => this.#onLease(request)];
-    if (phase === "kept" && kept) return [this.#left(kept), () => this.#end(request)];
+  *#requestTimers(): Generator<[left: number, act: () => void]> {
+    const left = Math.min(this.#soonest.mono - this.#now.mono, this.#soonest.boot - this.#now.boot);
+    if (left > 0) return yield [left, () => {}];
+    this.#soonest = NEVER;
+    for (const request of this.#timed) {
+      const timer = this.#timerOf(request);
+      if (timer === undefined) continue;
+      const [span, act] = timer;
+      this.#time(span);
+      yield [this.#left(span), act];
+    }
+  }
+
+  #timerOf(request: Request): [Span, () => void] | undefined {
+    const { phase, wait, lease, kept, began } = request;
+    if (phase === "held" && lease) return [lease, () => this.#onLease(request)];
+    if (phase === "kept" && kept) return [kept, () => this.#end(request)];
     const isWaiting = phase === "queued" || phase === "asked" || phase === "waiting";
     if (!isWaiting || !wait || request.isGivenUp) return undefined;
-    return [this.#left({ from: request.began, ms: wait + SERVERS_WORD }), () => this.#onWait(request)];
+    return [{ from: began, ms: wait + SERVERS_WORD }, () => this.#onWait(request)];
+  }
+
+  /** A request has this time. */
+  #time({ from, ms }: Span): void {
+    const bootClock = this.#settings.bootClock ?? true;
+    const boot = bootClock ? from.boot + ms + (bootClock === "uptime" ? ROUNDING : 0) : Number.POSITIVE_INFINITY;
+    this.#soonest = { mono: Math.min(this.#soonest.mono, from.mono + ms), boot: Math.min(this.#soonest.boot, boot) };
   }
 
   /** When `tick` has something to do, on the monotonic clock. */
@@ -285,7 +309,7 @@ export class Core {
     const label = isTemporary ? "" : (terms.owner ?? this.#freshLabel());
     // The label of temporary keys is everybody's, and would be the task (P-OWNER-6).
     const task = terms.task ?? (isTemporary ? this.#freshLabel() : undefined);
-    const request = new Request(id, terms, label, task, this.#now);
+    const request = new Request(id, terms, label, task, this.#now, this.#holding);
     const before = request.places.flatMap((place) => this.#places.get(place)?.at(-1) ?? []);
     const open = before.find((other) => isOpen(other));
     if (open?.isReenteredBy(terms)) {
@@ -306,6 +330,7 @@ export class Core {
     this.#requests.add(request);
     this.#byId.set(id, request);
     if (request.wait || terms.lease !== undefined || terms.atLeast !== undefined) this.#timed.add(request);
+    if (request.wait) this.#time({ from: request.began, ms: request.wait + SERVERS_WORD });
     for (const place of request.places) {
       const queue = this.#places.get(place);
       if (queue) queue.push(request);
@@ -412,6 +437,7 @@ export class Core {
         if (missing.size > 0) return;
         request.phase = "kept";
         request.kept = kept;
+        this.#time(kept);
         this.#tell({ kind: "released", id: request.id });
       }
     };
@@ -460,6 +486,7 @@ export class Core {
       request.errands.delete(errand);
       if (lease === undefined) return this.#tell({ kind: "checked", id });
       request.lease = { from: sent, ms: lease };
+      this.#time(request.lease);
       this.#tell({ kind: "extended", id });
     };
     if (this.#link !== "up") return;
@@ -580,20 +607,13 @@ export class Core {
 
   // ---- the connection ----
 
-  /** P-FENCE-10: whether there is something that a session keeps. */
-  #hasHold(): boolean {
-    for (const { phase } of this.#requests) {
-      if (phase === "held" || phase === "releasing" || phase === "extending" || phase === "kept") return true;
-    }
-    return false;
-  }
-
   get #needsLink(): boolean {
     return !this.#isClosed && (this.#secret !== undefined || this.isWanted);
   }
 
   #needLink(): void {
-    if (this.#link === "none" && this.#connectAfter === undefined && !this.#isClosed) this.#connect();
+    if (this.#link !== "none" || this.#connectAfter || this.#isClosed || this.#isLosing) return;
+    this.#connect();
   }
 
   #connect(): void {
@@ -770,6 +790,7 @@ export class Core {
 
   /** The session is gone, or the connection without one. `isElsewhere`: what the server refused goes on at another one. */
   #loseAll(reason: string, isElsewhere = false): void {
+    this.#isLosing = true;
     const unreachable = failure("unreachable", "the connection ended before the server answered");
     for (const request of [...this.#requests]) {
       const { phase } = request;
@@ -782,6 +803,7 @@ export class Core {
         request.early = undefined;
       }
     }
+    this.#isLosing = false;
   }
 
   /** P-SESS-8, P-LOSS-7. */
@@ -893,7 +915,8 @@ export class Core {
 
   /** P-OWNER-4. */
   #sendIfFirst(request: Request): void {
-    if (this.#link !== "up" || this.#mine?.isOfResume || request.phase !== "queued" || this.#isClosed) return;
+    if (this.#link !== "up" || this.#mine?.isOfResume || request.phase !== "queued") return;
+    if (this.#isClosed || this.#isLosing) return;
     if (request.places.some((place) => this.#places.get(place)?.[0] !== request)) return;
     if (this.#lingers(request)) return;
     request.phase = "asked";
@@ -959,7 +982,10 @@ export class Core {
     request.refusal = undefined;
     this.#greatestToken = Math.max(this.#greatestToken, token);
     const { lease } = request.terms;
-    if (lease !== undefined) request.lease = { from: leaseFrom, ms: lease };
+    if (lease !== undefined) {
+      request.lease = { from: leaseFrom, ms: lease };
+      this.#time(request.lease);
+    }
     this.#granted(request, request.id);
     this.#refusals = 0;
     if (request.early) this.#lose(request, request.early.reason, [request.early.key]); // P-LOSS-5
@@ -1230,7 +1256,7 @@ export class Core {
   #releaseUnclaimed({ key, isTemporary, label }: Entry): void {
     if (key === null) return; // Its user may not read the name. It ends with the session.
     const terms = { keys: [key], owner: label, wait: 0, ...(isTemporary ? { temporary: "" } : {}) };
-    const request = new Request("", terms, label, undefined, this.#now);
+    const request = new Request("", terms, label, undefined, this.#now, this.#holding);
     request.isSilent = request.isGivenUp = true;
     request.phase = "releasing";
     this.#requests.add(request);

@@ -60,6 +60,7 @@ export interface Span {
 }
 
 const MOST = Number.MAX_SAFE_INTEGER;
+const HOLDING: ReadonlySet<Phase> = new Set<Phase>(["held", "extending", "kept", "releasing"]);
 
 /** P-ACQ-2. */
 export function roundUp(ms: number): number {
@@ -69,7 +70,7 @@ export function roundUp(ms: number): number {
 /** A request, from the call until the server has nothing left of it. */
 export class Request {
   keys: Bytes[];
-  phase: Phase = "queued";
+  #phase: Phase = "queued";
   token = 0;
   isGivenUp = false;
   /** Its user wants it again after each term (P-ELECT-2). */
@@ -107,10 +108,21 @@ export class Request {
     readonly label: Bytes,
     readonly task: Bytes | undefined,
     readonly began: Clocks,
+    /** How many requests the server may have a hold of. */
+    private readonly holding: { count: number },
   ) {
     this.keys = [...terms.keys];
     this.depth = [id];
     this.isCandidate = terms.elect ?? false;
+  }
+
+  get phase(): Phase {
+    return this.#phase;
+  }
+
+  set phase(phase: Phase) {
+    this.holding.count += Number(HOLDING.has(phase)) - Number(HOLDING.has(this.#phase));
+    this.#phase = phase;
   }
 
   get isTemporary(): boolean {

@@ -91,6 +91,26 @@ test("two extensions at once are both told of, also over a break and by a loss",
   assert.deepEqual(told(core), ["lost", "LOST", "LOST"]);
 });
 
+test("a candidate whose connection breaks soon stands again after the delay of all attempts (P-RETRY-2)", () => {
+  const core = new Core({ mono: 0, boot: 0 }, {}, () => 0);
+  core.acquire("a", { keys: ["k"], temporary: "here", elect: true });
+  core.connected();
+  core.recv(
+    new Map<string, string | number>([
+      ["role", "master"],
+      ["pushes", 1],
+      ["peer-timeout-ms", 8000],
+    ]),
+  );
+  core.recv(7);
+  core.orders.length = 0;
+  core.broke();
+  assert.deepEqual(told(core), ["granted", "lost"]);
+  assert.deepEqual(core.orders, []);
+  at(core, 10);
+  assert.deepEqual(core.orders, [{ kind: "connect" }]);
+});
+
 test("what is kept while its extension is unanswered outlives a close", () => {
   const core = connected();
   core.acquire("a", { keys: ["k"], atLeast: 5000 });
