@@ -64,11 +64,12 @@ def test_the_first_and_the_last_deployment_do_not_exclude_each_other(step: Step)
 
 
 def test_in_the_middle_the_old_lock_goes_on_when_the_connection_breaks(
-    server: Server, step: Step
+    server: Server, step: Step, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(Lost), step("both"):
         assert 0 < server.client.pttl("report") <= 30000
         server.kill_clients()  # tether's lock ends with the connection, the old one does not.
         eventually(lambda: not server.held("report:lock"))
+        eventually(lambda: "the lock was lost" in caplog.text)
         assert server.held("report")
     assert not server.held("report")

@@ -66,6 +66,7 @@ class Core:
         self._vouched = now
         self._pinged = now
         self._failures = 0
+        self._is_unsound = False  # The last connection did not stand for long.
         self._connect_at: float | None = None
         self._again: list[Callable[[], None]] = []
         self._again_at: float | None = None
@@ -110,7 +111,11 @@ class Core:
 
     def need_link(self) -> None:
         """See that there is a connection, now or soon (P-CONN-4)."""
-        if self.link == "none" and self._connect_at is None and not self.is_closed:
+        if self.link != "none" or self._connect_at is not None or self.is_closed:
+            return
+        if self._is_unsound:
+            self._connect_later()
+        else:
             self._open()
 
     def close(self) -> None:
@@ -208,6 +213,7 @@ class Core:
 
     def _open(self) -> None:
         self._connect_at = None
+        self._is_unsound = False
         self.link = "opening"
         self.orders.append(Order("connect"))
 
@@ -227,7 +233,8 @@ class Core:
 
     def _go_on(self) -> None:
         """Connect anew where that is wanted: at once, if the last connection stood long enough."""
-        if self.now - self._link_since < SOUND_AFTER:
+        self._is_unsound = self.now - self._link_since < SOUND_AFTER  # P-RETRY-2.
+        if self._is_unsound:
             self._connect_later()
             return
         self._failures = 0
