@@ -7,7 +7,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tether::command::pack;
-use tether::engine::{Db, Engine, Event, Moment, SessionRecord};
+use tether::engine::{Db, Engine, Event, Moment, SessionRecord, Token};
 
 fuzz_target!(|data: &[u8]| {
     let mut engine = Engine::default();
@@ -60,6 +60,9 @@ fn take_in_pack(engine: &mut Engine, piece: &[u8], effects: &mut Vec<tether::eng
     assert_eq!(packed.bytes(), &piece[..piece.len() - bytes.len()]);
     // As the shell does: no server has others.
     if keys.iter().all(|key| key.db.0 < 16) {
-        engine.inherit(Moment(1), &keys, effects);
+        // A version of the module wrote none; where there are some, no two keys have the same.
+        let first = engine.next_token_of_sequence().0;
+        let tokens: Vec<_> = (first..).take(keys.len() / 2).map(Token).collect();
+        engine.inherit(Moment(1), &keys, &tokens, effects);
     }
 }
