@@ -177,6 +177,7 @@ type Core struct {
 	lookAgain *mine
 	sendFirst bool // The moment after a resume in which releases are sent (P-SESS-5).
 
+	isLosing  bool
 	failed    int // Attempts to connect, in a row.
 	connectAt timer
 	refused   int // Commands that were refused and are sent again, in a row.
@@ -299,10 +300,13 @@ func (c *Core) fenceIsOver() {
 	}
 	wasLinked := c.link != none
 	c.fence = 0
+	c.cut() // What follows from the losses goes to the next connection.
 	c.loseAll("silence", false)
 	c.secret = ""
 	if wasLinked {
 		c.drop(order)
+	} else {
+		c.reconnect()
 	}
 }
 
@@ -364,7 +368,7 @@ func (c *Core) schedule(r *Request) {
 func (c *Core) Open() { c.needLink() }
 
 func (c *Core) needLink() {
-	if c.link == none && !c.connectAt.on {
+	if c.link == none && !c.connectAt.on && !c.isLosing {
 		c.connect()
 	}
 }
@@ -580,6 +584,8 @@ func (c *Core) Broke() {
 // loseAll says that the session is gone, or the connection without one. Requests that wait go on at the next connection, and
 // isElsewhere also those that do not wait (P-ACQ-8).
 func (c *Core) loseAll(reason string, isElsewhere bool) {
+	c.isLosing = true // Whether to connect again is decided after it.
+	defer func() { c.isLosing = false }()
 	for _, r := range c.all() {
 		switch {
 		case r.phase == held:
@@ -606,6 +612,7 @@ func (c *Core) demoted() {
 		return
 	}
 	c.fence = 0
+	c.cut()
 	c.loseAll("demoted", true)
 	c.drop(Order{})
 }

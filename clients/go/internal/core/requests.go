@@ -490,6 +490,7 @@ func (c *Core) toldLost(r *Request, at place, reason string) {
 		return
 	case reason == "ended" && c.secret != "": // P-SESS-10
 		c.secret, c.fence = "", 0
+		c.cut()
 		c.loseAll(reason, false)
 		c.drop(Order{})
 		return

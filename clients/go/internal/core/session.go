@@ -62,8 +62,8 @@ func (c *Core) resumed(reply resp.Value) {
 func (c *Core) sessionIsOver() {
 	c.secret = ""
 	c.nextFence, c.fence = c.fence, 0
-	c.loseAll("connection", false)
 	c.link = greeting
+	c.loseAll("connection", false)
 	c.startSession()
 }
 
