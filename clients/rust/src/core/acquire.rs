@@ -35,7 +35,8 @@ impl Core {
             return self.tell(Event::Refused { id, error });
         }
         // P-OWNER-4
-        if !request.waits() && others.iter().any(|other| other.refusal.is_some()) {
+        let is_refused = others.iter().any(|other| other.refusal.is_some());
+        if !request.waits() && (is_refused || self.task_is_in_the_way(&request)) {
             let error = Error::Taken;
             return self.tell(Event::Refused { id, error });
         }
@@ -109,13 +110,41 @@ impl Core {
             return;
         }
         let is_first = |place: &Place| self.places[place].front() == Some(&rid);
-        if !request.places().iter().all(is_first) {
+        if !request.places().iter().all(is_first) || self.task_is_in_the_way(request) {
             return;
         }
         let words = request.words(self.now);
         self.set_phase(rid, Phase::Asked);
         self.requests.get_mut(&rid).expect("just seen").floor = self.greatest;
         self.send(words, Expect::Grant(rid));
+    }
+
+    /// To the server, the task still has a key that it released, and would wait for itself (P-OWNER-4).
+    fn task_is_in_the_way(&self, request: &Request) -> bool {
+        let task = request.ask.task.as_ref();
+        task.is_some()
+            && self.requests.values().any(|other| {
+                let is_left = match other.phase {
+                    Phase::Kept => true,
+                    Phase::Releasing => other.refusal.is_some(),
+                    _ => false,
+                };
+                let has_key = || request.keys.iter().any(|key| other.keys.contains(key));
+                is_left && other.ask.task.as_ref() == task && has_key()
+            })
+    }
+
+    /// Those go on that it was in the way of.
+    pub(super) fn task_goes_on(&mut self, task: &Bytes) {
+        for rid in self.rids() {
+            if self
+                .requests
+                .get(&rid)
+                .is_some_and(|it| it.ask.task.as_ref() == Some(task))
+            {
+                self.send_if_first(rid);
+            }
+        }
     }
 
     /// P-ACQ-3.

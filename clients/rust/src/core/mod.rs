@@ -384,6 +384,10 @@ impl Core {
         for place in request.places() {
             self.leave_place(rid, &place);
         }
+        match &request.ask.task {
+            Some(task) if !request.phase.is_open() => self.task_goes_on(task),
+            _ => {}
+        }
     }
 
     fn leave_place(&mut self, rid: Rid, place: &Place) {

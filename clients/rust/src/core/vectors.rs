@@ -146,7 +146,10 @@ impl World {
             Some(mono) => (ms(mono), ms(&to["boot"])),
             None => (ms(to), ms(to) + ahead),
         };
+        let mut count = 0;
         while let Some(after) = self.core.next_tick().filter(|_| ticks && !to.is_object()) {
+            count += 1;
+            assert!(count < 10_000, "a timer that is due again and again");
             let at = self.clocks.mono + after;
             if at > mono {
                 break;
@@ -363,4 +366,47 @@ fn the_core_does_what_the_vectors_say() {
         "{}",
         failures.join("\n")
     );
+}
+
+/// P-OWNER-4, of a task: what the server still has of it is settled first.
+#[test]
+fn a_task_asks_again_once_its_refused_release_is_taken() {
+    let mut world = World::new(&json!({}));
+    let preludes = read("preludes.json");
+    let sent = |key: &str, label: &str| {
+        json!([[
+            "LOCK.ACQUIRE",
+            key,
+            "OWNER",
+            label,
+            "TASK",
+            "t",
+            "NOTIFY",
+            "WAIT",
+            "0",
+            "PUSH"
+        ]])
+    };
+    let release = json!([["LOCK.RELEASE", "k", "OWNER", ".1", "ALL"]]);
+    let steps = [
+        json!({"call": "acquire", "id": "a", "keys": ["k"], "task": "t", "sent": sent("k", ".1")}),
+        json!({"recv": 7, "events": [{"granted": "a", "token": 7}]}),
+        json!({"call": "release", "id": "a", "sent": release}),
+        json!({"recv": {"error": "BUSY x"}, "events": [{"releasing": "a", "code": "BUSY"}]}),
+        json!({"call": "acquire", "id": "b", "keys": ["k"], "task": "t"}),
+        json!({"call": "acquire", "id": "c", "keys": ["k"], "task": "t", "wait": 0,
+            "events": [{"refused": "c", "error": "taken", "code": "TAKEN"}]}),
+        json!({"call": "acquire", "id": "d", "keys": ["l"], "task": "t", "sent": sent("l", ".4")}),
+        json!({"recv": 8, "events": [{"granted": "d", "token": 8}]}),
+        json!({"at": 10, "sent": release}),
+        json!({"recv": 0, "events": [{"released": "a"}], "sent": sent("k", ".2")}),
+    ];
+    for step in preludes["plain"]["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .chain(&steps)
+    {
+        assert_eq!(world.step(step), [""; 0], "{step}");
+    }
 }
