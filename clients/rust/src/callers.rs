@@ -5,12 +5,14 @@ use crate::core::{PresenceEvent, WatchEvent};
 use crate::error::{Error, Loss};
 use crate::observer::Observer;
 use futures_util::task::AtomicWaker;
+use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
+use tracing::{debug, info, warn};
 
 /// So many events are kept that nobody reads, and one more for each key (P-WATCH-5).
 const KEPT: usize = 1024;
@@ -445,6 +447,7 @@ impl Pending for Leadership {
 impl Note {
     /// To the log, and to the observer.
     pub fn tell(self, observer: Option<&dyn Observer>) {
+        self.log();
         let Some(observer) = observer else {
             return;
         };
@@ -459,6 +462,33 @@ impl Note {
             Note::NoBootClock => observer.no_boot_clock(),
         }
     }
+
+    fn log(&self) {
+        match self {
+            Note::Granted { key, waited } => {
+                debug!(key = %shown(key), ?waited, "granted");
+            }
+            Note::Refused { key, error, waited } => {
+                debug!(key = %shown(key), ?waited, %error, "refused");
+            }
+            Note::Released { key, held } => debug!(key = %shown(key), ?held, "released"),
+            Note::Lost { key, loss, held } => {
+                warn!(key = %shown(key), ?held, reason = loss.reason(), "lost");
+            }
+            Note::NotReleased { key, error } => {
+                warn!(key = %shown(key), error, "the server refused a release, which is sent again");
+            }
+            Note::Unreachable(error) => warn!(%error, "no connection"),
+            Note::Resumed => info!("the session went on on a new connection"),
+            Note::NoBootClock => warn!(
+                "this system has no clock that goes on in suspend: after a suspend, a lock may be given to another while this program believes in it"
+            ),
+        }
+    }
+}
+
+fn shown(key: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(key)
 }
 
 #[cfg(test)]

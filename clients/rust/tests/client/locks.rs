@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-use tether_client::Unfit;
+use tether_client::{Observer, Unfit};
 use tether_testing::harness::eventually;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -488,4 +488,68 @@ async fn what_the_server_refuses_is_told() {
         .await
         .unwrap_err();
     assert_eq!((dot.name(), dot.code()), ("refused", "OWNER"));
+}
+
+/// Counts what it is told.
+#[derive(Clone, Default)]
+struct Counter(Arc<Mutex<Vec<String>>>);
+
+impl Counter {
+    fn add(&self, what: &str, key: &[u8]) {
+        let said = format!("{what} {}", String::from_utf8_lossy(key));
+        self.0.lock().unwrap().push(said);
+    }
+}
+
+impl Observer for Counter {
+    fn granted(&self, key: &[u8], _: Duration) {
+        self.add("granted", key);
+    }
+
+    fn refused(&self, key: &[u8], error: &Error, _: Duration) {
+        self.add(error.name(), key);
+    }
+
+    fn released(&self, key: &[u8], _: Duration) {
+        self.add("released", key);
+    }
+
+    fn lost(&self, key: &[u8], loss: &Loss, _: Duration) {
+        self.add(loss.reason(), key);
+    }
+
+    fn resumed(&self) {
+        self.add("resumed", b"");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_observer_is_told_what_happens() {
+    let server = Server::start();
+    let counter = Counter::default();
+    let builder = Locks::builder(&url(&server)).grace(Duration::from_secs(20));
+    let locks = builder.observer(counter.clone()).build().unwrap();
+    let held = soon(locks.lock("a").acquire()).await.unwrap();
+    assert!(soon(locks.lock("a").try_acquire()).await.unwrap().is_none());
+    hang_up(&server);
+    let lost = soon(locks.lock("b").acquire()).await.unwrap();
+    server.resp2().run("DEL b");
+    soon(lost.lost()).await;
+    soon(held.release()).await.unwrap();
+    let told = [
+        "granted a",
+        "taken a",
+        "resumed ",
+        "granted b",
+        "deleted b",
+        "released a",
+    ];
+    eventually("what it is told", || {
+        let said = counter.0.lock().unwrap().clone();
+        if said == told {
+            Ok(())
+        } else {
+            Err(format!("{said:?}"))
+        }
+    });
 }
