@@ -179,7 +179,8 @@ fn the_lines_for_clients_are_those_of_programs_that_are_run() {
     let folders = project().join("tests/clients");
     collect_texts(&folders, &mut programs);
     // Of our own clients, which run the examples of their pages themselves.
-    let ours = ["rust", "python", "cli"].map(|name| format!("clients/{name}/README.md"));
+    let ours = ["rust", "python", "cli", "c", "go", "java", "node"]
+        .map(|name| format!("clients/{name}/README.md"));
     programs.extend(ours.iter().map(|page| trimmed(&document(page))));
     let blocks = blocks(CLIENTS);
     for block in &blocks {

@@ -2,8 +2,8 @@
 
 use crate::model::around::Around;
 use crate::model::brief::{
-    BLOCK, PUSH, acked, acquire, acquire_as, again, close, connect, del, deltp, exec, macquire,
-    multi, pipeline, raise_as, release, resume, run, set, settp, settp_wait, start,
+    BLOCK, PUSH, acked, acquire, acquire_as, again, by_task, close, connect, del, deltp, exec,
+    macquire, multi, pipeline, raise_as, release, resume, run, set, settp, settp_wait, start,
 };
 use crate::model::command::{Ask, Command, Kind, Mode, Past, Spot, Wait};
 use crate::model::generate::Scope;
@@ -503,5 +503,22 @@ fn the_last_hold_of_the_dead_and_their_last_wait_go_in_one_step() {
         close(0),
         connect(0),
         run(0, settp_wait(0, BLOCK)),
+    ]);
+}
+
+/// Behind waits that another request had passed on its way through the queue, nobody was looked at again: also not at one that only
+/// that request's own task passes over.
+#[test]
+fn a_task_whose_reader_is_first_in_line_closes_a_circle_behind_a_writer() {
+    holds(&[
+        connect(0),
+        connect(1),
+        connect(2),
+        connect(3),
+        run(3, acquire(0, Mode::Exclusive, None)),
+        run(0, by_task(1, acquire_as(0, 0, Mode::Shared, PUSH))),
+        run(1, acquire(0, Mode::Shared, PUSH)),
+        run(2, acquire(0, Mode::Exclusive, PUSH)),
+        run(0, by_task(1, acquire_as(1, 0, Mode::Exclusive, PUSH))),
     ]);
 }

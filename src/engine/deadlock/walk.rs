@@ -31,11 +31,20 @@ type Claim<'a> = (Id<Client>, Terms<&'a [u8]>);
 type Task<'a> = (Id<Client>, &'a [u8]);
 
 /// A step of the search.
-enum Next {
+enum Next<'a> {
     Wait(Id<Waiter>),
-    /// The waits ahead of this queue entry, which the link's waiter must wait for; the flag says that the first of them is right
-    /// ahead of that waiter.
-    Ahead(Link, Id<QueueEntry>, bool),
+    /// The waits ahead of a queue entry, which the link's waiter must wait for.
+    Ahead(Ahead<'a>),
+}
+
+#[derive(Clone, Copy)]
+struct Ahead<'a> {
+    link: Link,
+    entry: Id<QueueEntry>,
+    /// The first of them is right ahead of the waiter.
+    is_adjacent: bool,
+    /// The waiter's task, if it has other waits, which may be passed over: what it finds in the queue is not all that others would.
+    by: Option<Task<'a>>,
 }
 
 pub(super) struct Walk<'a> {
@@ -45,9 +54,9 @@ pub(super) struct Walk<'a> {
     reached: HashMap<Id<Waiter>, Link>,
     /// Reached by a holder: followed first.
     by_holder: VecDeque<Id<Waiter>>,
-    by_queue: VecDeque<Next>,
+    by_queue: VecDeque<Next<'a>>,
     /// Keys whose holders, and queue entries whose owners, were visited for a wait of this mode; with a task: of this task, some of
-    /// whose own claims were passed over.
+    /// whose own claims were or may be passed over.
     seen_keys: HashSet<(Id<Name>, Mode, Option<Task<'a>>)>,
     seen_entries: HashSet<(Id<QueueEntry>, Mode, Option<Task<'a>>)>,
     /// The steps left.
@@ -79,9 +88,7 @@ impl<'a> Walk<'a> {
             }
             let last = match step {
                 Next::Wait(waiter) => self.follow(waiter),
-                Next::Ahead(link, entry, is_adjacent) => {
-                    self.follow_ahead(link, entry, is_adjacent)
-                }
+                Next::Ahead(ahead) => self.follow_ahead(ahead),
             };
             if let Some(last) = last {
                 return Some(self.path(last));
@@ -111,9 +118,19 @@ impl<'a> Walk<'a> {
 
     /// Follows a wait to the holders of its keys, and schedules its queues. Returns the link to the newest wait, if reached.
     fn follow(&mut self, waiter: Id<Waiter>) -> Option<Link> {
+        let by = self
+            .engine
+            .queues
+            .has_other_wait(&self.engine.clients, waiter);
+        let by = by.then(|| self.task_of(waiter));
         for (at, entry) in self.engine.queues.places_of(waiter) {
             let link = Link { at, waiter };
-            self.by_queue.push_back(Next::Ahead(link, entry, true));
+            self.by_queue.push_back(Next::Ahead(Ahead {
+                link,
+                entry,
+                is_adjacent: true,
+                by,
+            }));
             if !self.step() {
                 return None;
             }
@@ -166,37 +183,35 @@ impl<'a> Walk<'a> {
     }
 
     /// Follows a wait to the next one ahead of a queue entry, and schedules the rest of the queue.
-    fn follow_ahead(
-        &mut self,
-        link: Link,
-        entry: Id<QueueEntry>,
-        is_adjacent: bool,
-    ) -> Option<Link> {
-        let engine = self.engine;
-        let (entry, ahead) = engine.queues.ahead_of(&engine.keys, entry)?;
+    fn follow_ahead(&mut self, from: Ahead<'a>) -> Option<Link> {
+        let (engine, link, by) = (self.engine, from.link, from.by);
+        let (entry, ahead) = engine.queues.ahead_of(&engine.keys, from.entry)?;
         if engine.is_dead_wait(ahead) {
             self.by_queue
-                .push_front(Next::Ahead(link, entry, is_adjacent));
+                .push_front(Next::Ahead(Ahead { entry, ..from }));
             return None;
         }
-        if is_adjacent && self.reaches_newest(ahead, link, false) {
+        if from.is_adjacent && self.reaches_newest(ahead, link, false) {
             return Some(link);
+        }
+        let mode = engine.queues[link.waiter].terms.mode;
+        let is_seen = self.seen_entries.contains(&(entry, mode, None));
+        if is_seen || !self.seen_entries.insert((entry, mode, by)) {
+            return None;
         }
         // Another owner: an owner waits once for a key.
         let claim = self.claim_of(ahead);
-        let mode = engine.queues[link.waiter].terms.mode;
-        let by = self.passes_over(link.waiter, &claim);
-        let by = by.then(|| self.task_of(link.waiter));
-        if !self.seen_entries.insert((entry, mode, by)) {
-            return None;
-        }
         if claim.1.lease_ms.is_none()
             && self.must_release(link.waiter, &claim)
             && self.reaches_newest_by_waits_of(&claim, link, false)
         {
             return Some(link);
         }
-        self.by_queue.push_back(Next::Ahead(link, entry, false));
+        self.by_queue.push_back(Next::Ahead(Ahead {
+            entry,
+            is_adjacent: false,
+            ..from
+        }));
         None
     }
 
