@@ -63,8 +63,7 @@ const PASSING: [&str; 8] = [
 /// Whether it may be had if it is asked for again.
 fn is_passing(error: &Error) -> bool {
     match error {
-        // A certificate that is not trusted stays so.
-        Error::Unreachable(why) => !why.contains("certificate"),
+        Error::Unreachable(_) => true,
         Error::Quarantine(_) => true,
         Error::Refused(_) => PASSING.contains(&error.code()),
         _ => false,
@@ -79,6 +78,8 @@ impl Refusal {
             Error::Unreachable(why) => Refusal::Unreachable(why),
             Error::Lost(loss) => Refusal::Lost(reason(&loss, has_session)),
             Error::Unfit(unfit) => Refusal::Refused(timing::complaint(&unfit)),
+            // As the other commands have it: nobody was spoken to.
+            Error::Refused(_) if error.code() == "TLS" => Refusal::Unreachable(error.to_string()),
             other => Refusal::Refused(other.to_string()),
         }
     }

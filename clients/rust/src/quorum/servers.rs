@@ -162,8 +162,10 @@ async fn keep(table: Arc<Table>, server: usize, shared: Arc<Shared>) {
             Ok(()) => {
                 delay = Duration::ZERO;
                 table.set(server, None);
-                let _ = trouble.wait_for(|trouble| !trouble.is_up).await;
-                table.changed.send_replace(());
+                // Each change is passed on: a connection that broke and is there again ended the requests on it all the same.
+                while trouble.borrow_and_update().is_up && trouble.changed().await.is_ok() {
+                    table.changed.send_replace(());
+                }
             }
             Err(error) => {
                 table.set(server, Some(error));
