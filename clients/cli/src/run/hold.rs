@@ -299,7 +299,7 @@ mod tests {
         for error in [
             Error::Taken,
             Error::NoModule,
-            Error::Unreachable("invalid peer certificate: UnknownIssuer".to_owned()),
+            refused("TLS invalid peer certificate: UnknownIssuer"),
             refused("NOPERM this user has no permissions"),
             refused("BUSYKEY x"),
             refused("ERR option"),

@@ -38,8 +38,6 @@ pub struct Connection {
     /// When the last command was sent that was answered.
     pub vouched: Time,
     pub pinged: Time,
-    /// Somebody who asks for nothing else wants a connection, and knows nothing yet of the next attempt.
-    pub is_awaited: bool,
     /// Attempts that failed, one after the other.
     pub failed: u32,
     pub connect_at: Option<Time>,
@@ -131,7 +129,6 @@ impl Core {
 
     /// Connects, as the first request would.
     pub fn open(&mut self) {
-        self.connection.is_awaited = !self.is_up();
         self.need_connection();
     }
 
@@ -171,7 +168,6 @@ impl Core {
         let is_final = !matches!(error, Error::Unreachable(_));
         self.connection.link = Link::None;
         self.connection.failures += 1;
-        self.connection.is_awaited = false;
         for rid in self.rids() {
             let request = &self.requests[&rid];
             let is_over = !request.waits() || is_final;
@@ -194,7 +190,6 @@ impl Core {
     /// Whether something goes on when the connection ends (P-CONN-4).
     fn is_wanted(&self) -> bool {
         let is_asked = !self.requests.is_empty() || self.connection.secret.is_some();
-        let is_asked = is_asked || self.connection.is_awaited;
         !self.is_closed && (is_asked || !self.watches.is_empty() || !self.presences.is_empty())
     }
 
@@ -303,7 +298,6 @@ impl Core {
     fn set_up(&mut self) {
         self.connection.pinged = self.now;
         self.connection.link = Link::Up;
-        self.connection.is_awaited = false;
         self.connection.trouble = None;
     }
 

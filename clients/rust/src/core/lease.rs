@@ -139,6 +139,7 @@ impl Core {
     }
 
     /// P-QUORUM-2.
+    #[cfg(any(test, feature = "quorum"))]
     pub fn raise(&mut self, id: Id, token: u64) {
         if let Some(rid) = self.find(id) {
             self.requests.get_mut(&rid).expect("just found").raising = token;
