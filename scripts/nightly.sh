@@ -66,9 +66,9 @@ done
 slice upgrade 300 "src/engine/record.rs src/engine/pairs.rs src/engine/terms.rs src/command/pack.rs src/shell/persistence/* tests/failover/upgrade.rs scripts/upgrade.sh" make upgrade
 slice packaging 300 "packaging/* scripts/dist.sh scripts/monitoring.sh clients/cli/* src/shell/commands/info.rs" make dist monitoring
 slice stock-clients 300 "tests/clients/* docs/clients.md src/command/*" make clients
-slice conform 120 "$MODULE clients/protocol/* scripts/conform.sh" make conform SERVERS="'redis-7.0 redis-8.6 valkey-9.1 devserver'"
+slice conform 120 "$MODULE clients/protocol/* scripts/conform.sh" make conform
 for client in rust python go node java c; do
-    slice "conform-$client" 240 "clients/$client/* clients/protocol/* scripts/conform.sh" make conform CLIENT="$client"
+    slice "conform-$client!" 240 "clients/$client/* clients/protocol/* scripts/conform.sh" make conform CLIENT="$client"
 done
 slice campaign 400 "$CLIENTS" make campaign TETHER_STEPS=90
 slice exhaustive 400 "src/engine/* tests/simulation/* tests/support/src/model/*" scripts/test.sh --soak --profile bench --test simulation exhaustive
