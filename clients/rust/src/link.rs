@@ -23,9 +23,6 @@ use tokio::time::{sleep, timeout};
 /// What clocks that are read one after the other differ by, without anything having happened.
 const JITTER: Duration = Duration::from_millis(1);
 
-/// So often whoever waits for a connection alone asks for it again.
-const ASKED_AGAIN: Duration = Duration::from_secs(1);
-
 /// What callers and the task share.
 struct Table {
     core: Core,
@@ -139,19 +136,15 @@ impl Shared {
         }
         let mut trouble = self.trouble();
         let failures = trouble.borrow_and_update().failures;
+        self.inner.with(|core, _| core.open());
         let is_news = |it: &Trouble| it.is_up || it.failures > failures;
-        loop {
-            self.inner.with(|core, _| core.open());
-            tokio::select! {
-                () = self.over() => return Err(Error::Closed),
-                news = trouble.wait_for(is_news) => return match news {
-                    Ok(news) if news.is_up => Ok(()),
-                    Ok(news) => Err(news.error.clone().unwrap_or_else(Error::broke)),
-                    Err(_) => Err(Error::Closed),
-                },
-                // An attempt to resume a session is given up, and followed by none, when the session's time is over.
-                () = sleep(ASKED_AGAIN) => {}
-            }
+        tokio::select! {
+            () = self.over() => Err(Error::Closed),
+            news = trouble.wait_for(is_news) => match news {
+                Ok(news) if news.is_up => Ok(()),
+                Ok(news) => Err(news.error.clone().unwrap_or_else(Error::broke)),
+                Err(_) => Err(Error::Closed),
+            },
         }
     }
 

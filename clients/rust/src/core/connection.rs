@@ -102,6 +102,11 @@ impl Core {
     /// P-FENCE-8.
     pub(super) fn fence_falls(&mut self) {
         let was_there = self.connection.link != Link::None;
+        if was_there && !self.is_up() {
+            // Whoever waits for a connection hears of it: none may follow.
+            self.connection.failures += 1;
+            self.connection.trouble = Some(Error::late());
+        }
         let had_session = self.connection.secret.take().is_some();
         self.connection.fence = None;
         self.cut();

@@ -410,3 +410,27 @@ fn a_task_asks_again_once_its_refused_release_is_taken() {
         assert_eq!(world.step(step), [""; 0], "{step}");
     }
 }
+
+/// An attempt to resume ends with the session, and no other follows unless somebody asks.
+#[test]
+fn whoever_waits_for_a_connection_hears_of_an_attempt_that_ends_with_the_session() {
+    let preludes = read("preludes.json");
+    let mut world = World::new(&preludes["session"]["client"]);
+    let resume = json!([["SESSION.RESUME", "s", "NOTIFY"]]);
+    let steps = [
+        json!({"at": 1000}),
+        json!({"broke": true, "orders": ["connect"]}),
+        json!({"connected": true, "sent": resume}),
+        json!({"at": 7000, "orders": ["leave", "connect"]}),
+        json!({"call": "open"}),
+    ];
+    let prelude = preludes["session"]["steps"].as_array().unwrap();
+    for step in prelude.iter().chain(&steps) {
+        assert_eq!(world.step(step), [""; 0], "{step}");
+    }
+    let (_, before, _) = world.core.trouble();
+    let over = json!({"at": 8000, "orders": ["leave"]});
+    assert_eq!(world.step(&over), [""; 0]);
+    let (is_up, failures, trouble) = world.core.trouble();
+    assert_eq!((is_up, failures), (false, before + 1), "{trouble:?}");
+}
