@@ -14,6 +14,7 @@ mod log;
 mod metrics;
 mod names;
 mod presence;
+mod pushed;
 mod reply;
 mod server;
 mod sessions;

@@ -1,19 +1,18 @@
 //! `tether presence`: the temporary keys with a prefix, live. WATCHTP returns them page by page, and then each change is pushed.
 
-use super::server::{Failure, PATIENCE};
+use super::pushed::Pushed;
+use super::server::Failure;
 use super::top::Screen;
-use super::watch::{SILENCE, broken};
 use super::{NOTHING, print, print_json, text};
 use crate::options::Presence;
-use crate::{address, output};
+use crate::output;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisResult, Value, cmd};
+use redis::{RedisResult, Value, cmd};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 /// How long until a server that is still sorting its keys is asked again.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -70,43 +69,26 @@ pub fn presence(url: &str, options: &Presence) -> Result<u8, Failure> {
 
 /// Ends after the table with `--once`, and else by a failure.
 async fn follow(url: &str, options: &Presence) -> Result<u8, Failure> {
-    let client = address::of(url).and_then(Client::open);
-    let client = client.map_err(|error| Failure::Refused(error.to_string()))?;
-    let (say, mut pushes) = unbounded_channel();
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(PATIENCE))
-        .set_response_timeout(Some(PATIENCE))
-        .set_push_sender(say);
-    let mut connection = client
-        .get_multiplexed_async_connection_with_config(&config)
-        .await?;
+    let mut pushed = Pushed::connect(url).await?;
     let mut screen = Screen::of_stdout().filter(|_| !options.once && !options.json);
-    let mut members = snapshot(&mut connection, options).await?;
+    let mut members = snapshot(&mut pushed.connection, options).await?;
     show(options, &members, &mut screen)?;
     if options.once {
         return Ok(if members.is_empty() { NOTHING } else { 0 });
     }
     loop {
-        let change = tokio::select! {
-            change = next(&mut pushes) => change?,
-            () = sleep(SILENCE) => {
-                let ping = cmd("PING");
-                let pong = timeout(PATIENCE, ping.query_async::<()>(&mut connection));
-                pong.await.map_err(|_| Failure::silent())??;
-                continue;
-            }
-        };
+        let change = pushed.next("watchtp", read).await?;
         if screen.is_none() {
             tell(options, &change)?;
         }
         if change.event == Event::End {
-            members = snapshot(&mut connection, options).await?;
+            members = snapshot(&mut pushed.connection, options).await?;
             show(options, &members, &mut screen)?;
             continue;
         }
         apply(&mut members, change);
         // A terminal is drawn once for all that has come by now.
-        if screen.is_some() && pushes.is_empty() {
+        if screen.is_some() && pushed.is_empty() {
             show(options, &members, &mut screen)?;
         }
     }
@@ -165,22 +147,10 @@ fn apply(members: &mut Members, change: Change) {
     }
 }
 
-async fn next(pushes: &mut UnboundedReceiver<PushInfo>) -> Result<Change, Failure> {
-    loop {
-        let Some(PushInfo { kind, data }) = pushes.recv().await else {
-            return Err(broken());
-        };
-        match (kind, data.as_slice()) {
-            (PushKind::Disconnection, _) => return Err(broken()),
-            (PushKind::Other(name), [Value::BulkString(key), Value::BulkString(news)])
-                if name == "watchtp" =>
-            {
-                if let Some(change) = parse(key, news) {
-                    return Ok(change);
-                }
-            }
-            _ => {}
-        }
+fn read(push: &[Value]) -> Option<Change> {
+    match push {
+        [Value::BulkString(key), Value::BulkString(news)] => parse(key, news),
+        _ => None,
     }
 }
 

@@ -1,11 +1,12 @@
 //! `tether watch`
 
-use super::server::{Failure, PATIENCE};
+use super::pushed::Pushed;
+use super::server::Failure;
 use super::{print, print_json, text};
+use crate::guard;
 use crate::options::Watch;
 use crate::signals::{self, ENDS, Signals};
-use crate::{address, guard};
-use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, Value, cmd};
+use redis::{Value, cmd};
 use rustix::process::Signal;
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
@@ -14,12 +15,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::pin::pin;
 use std::process::Command;
 use std::time::Duration;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::spawn_blocking;
-use tokio::time::{sleep, timeout};
-
-/// How long the server may be silent until it is asked whether it is there.
-pub const SILENCE: Duration = Duration::from_secs(5);
+use tokio::time::sleep;
 
 /// How long a command may go on after a signal has ended this.
 const KILL_AFTER: Duration = Duration::from_secs(5);
@@ -36,20 +33,11 @@ pub fn watch(url: &str, options: &Watch) -> Result<u8, Failure> {
 
 /// Ends only by a failure or a signal.
 async fn follow(url: &str, options: &Watch) -> Result<u8, Failure> {
-    let client = address::of(url).and_then(Client::open);
-    let client = client.map_err(|error| Failure::Refused(error.to_string()))?;
-    let (say, mut pushes) = unbounded_channel();
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(PATIENCE))
-        .set_response_timeout(Some(PATIENCE))
-        .set_push_sender(say);
-    let mut connection = client
-        .get_multiplexed_async_connection_with_config(&config)
-        .await?;
+    let mut pushed = Pushed::connect(url).await?;
     let keys: Vec<&[u8]> = options.keys.iter().map(|key| key.as_bytes()).collect();
     let states: Value = cmd("WATCHEX")
         .arg(&keys)
-        .query_async(&mut connection)
+        .query_async(&mut pushed.connection)
         .await?;
     // Without a command the signals do what they always do.
     let mut signals = match options.exec {
@@ -66,22 +54,12 @@ async fn follow(url: &str, options: &Watch) -> Result<u8, Failure> {
         }
     }
     loop {
-        let change = tokio::select! {
-            change = next(&mut pushes) => Some(change?),
-            () = sleep(SILENCE) => None,
+        let (key, event) = tokio::select! {
+            change = pushed.next("watchex", read) => change?,
             signal = next_signal(&mut signals) => return Ok(signals::end_by(signal)),
         };
-        match change {
-            Some((key, event)) => {
-                if let Some(signal) = tell(options, &key, &event, &mut signals).await? {
-                    return Ok(signals::end_by(signal));
-                }
-            }
-            None => {
-                let ping = cmd("PING");
-                let pong = timeout(PATIENCE, ping.query_async::<()>(&mut connection));
-                pong.await.map_err(|_| Failure::silent())??;
-            }
+        if let Some(signal) = tell(options, &key, &event, &mut signals).await? {
+            return Ok(signals::end_by(signal));
         }
     }
 }
@@ -94,25 +72,12 @@ fn word(value: &Value) -> String {
     }
 }
 
-/// The next change: its key, and ADD or DEL.
-async fn next(pushes: &mut UnboundedReceiver<PushInfo>) -> Result<(Vec<u8>, String), Failure> {
-    loop {
-        let push = pushes.recv().await;
-        let Some(PushInfo { kind, data }) = push else {
-            return Err(broken());
-        };
-        match (kind, data.as_slice()) {
-            (PushKind::Disconnection, _) => return Err(broken()),
-            (PushKind::Other(name), [Value::BulkString(key), event]) if name == "watchex" => {
-                return Ok((key.clone(), word(event)));
-            }
-            _ => {}
-        }
+/// A change: its key, and ADD or DEL.
+fn read(push: &[Value]) -> Option<(Vec<u8>, String)> {
+    match push {
+        [Value::BulkString(key), event] => Some((key.clone(), word(event))),
+        _ => None,
     }
-}
-
-pub fn broken() -> Failure {
-    Failure::Unreachable("the connection broke".to_owned())
 }
 
 async fn next_signal(signals: &mut Option<Signals>) -> i32 {

@@ -1,0 +1,66 @@
+//! A connection on which the server pushes, for the commands that follow something.
+
+use super::server::{Failure, PATIENCE};
+use crate::address;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, Value, cmd};
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::timeout;
+
+/// How long the server may be silent until it is asked whether it is there.
+const SILENCE: Duration = Duration::from_secs(5);
+
+pub struct Pushed {
+    pub connection: MultiplexedConnection,
+    pushes: UnboundedReceiver<PushInfo>,
+}
+
+impl Pushed {
+    pub async fn connect(url: &str) -> Result<Pushed, Failure> {
+        let client = address::of(url).and_then(Client::open);
+        let client = client.map_err(|error| Failure::Refused(error.to_string()))?;
+        let (say, pushes) = unbounded_channel();
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(PATIENCE))
+            .set_push_sender(say);
+        let connection = client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await?;
+        Ok(Pushed { connection, pushes })
+    }
+
+    /// The next push of this kind of which `read` makes something.
+    pub async fn next<T>(
+        &mut self,
+        kind: &str,
+        read: impl Fn(&[Value]) -> Option<T>,
+    ) -> Result<T, Failure> {
+        let broken = || Failure::Unreachable("the connection broke".to_owned());
+        loop {
+            let Ok(push) = timeout(SILENCE, self.pushes.recv()).await else {
+                self.ping().await?;
+                continue;
+            };
+            let push = push.filter(|push| push.kind != PushKind::Disconnection);
+            let PushInfo { kind: is, data } = push.ok_or_else(broken)?;
+            if is == PushKind::Other(kind.to_owned())
+                && let Some(read) = read(&data)
+            {
+                return Ok(read);
+            }
+        }
+    }
+
+    /// Whether nothing more has come by now.
+    pub fn is_empty(&self) -> bool {
+        self.pushes.is_empty()
+    }
+
+    async fn ping(&mut self) -> Result<(), Failure> {
+        let ping = cmd("PING");
+        let pong = timeout(PATIENCE, ping.query_async::<()>(&mut self.connection));
+        Ok(pong.await.map_err(|_| Failure::silent())??)
+    }
+}
