@@ -192,9 +192,10 @@ need() { "$ROOT/../scripts/need.sh" "$@"; }
 
 complete() { [ -f "$ROOT/$1/stamp" ]; }
 
+# Python is isolated (-I), or it would take .servers/hiredis, beside which this runs, for the module hiredis.
 version_of() {
     case $1 in
-        python) "$ROOT/python/bin/python" -c 'import redis; print("redis-py", redis.__version__)' ;;
+        python) "$ROOT/python/bin/python" -I -c 'import redis; print("redis-py", redis.__version__)' ;;
         node) node -p '"ioredis " + require(process.argv[1]).version + ", node " + process.version' "$ROOT/node/node_modules/ioredis/package.json" ;;
         source-*) awk '/define (REDIS|VALKEY)_VERSION /{gsub(/"/, "", $3); last = $3} END {print "source of", last}' "$ROOT/$1/src/version.h" ;;
         hiredis) awk '/define HIREDIS_(MAJOR|MINOR|PATCH) /{printf "%s%s", sep, $3; sep = "."}' "$ROOT/hiredis/include/hiredis/hiredis.h" ;;
