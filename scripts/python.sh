@@ -55,7 +55,8 @@ newest=8.1.0 celery=5.7.0 django=5.2.8 fastapi=0.121.3
 
 # installed REDIS: an environment with this redis-py, what the tests need, and the wheel.
 installed() {
-    environment "redis-$1" "redis==$1" pytest==8.4.2 "celery==$celery" apscheduler==3.11.3 "django==$django" "fastapi==$fastapi" httpx==0.28.1 gevent==25.9.1
+    environment "redis-$1" "redis==$1" pytest==8.4.2 "celery==$celery" apscheduler==3.11.3 "django==$django" "fastapi==$fastapi" httpx==0.28.1 gevent==25.9.1 \
+        pottery==3.0.1 python-redis-lock==4.0.1 sherlock==0.4.1
     "$ROOT/redis-$1/bin/python" -m pip -q --disable-pip-version-check install --force-reinstall --no-deps "$ROOT"/dist/*.whl
 }
 

@@ -22,6 +22,52 @@ async def temporary_key(stage):
     await client.event(lost="b", reason="deleted")
 
 
+COMPARE_AND_DELETE = "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1])"
+
+
+async def in_the_place_of_set_nx(stage):
+    server = await stage.start_server()
+    client = await stage.client(server)
+
+    async def compare_and_delete():
+        return await server.ask("EVAL", COMPARE_AND_DELETE, 1, "k", "theirs")
+
+    await server.ask("SET", "k", "theirs", "NX")
+    await client.call("setnx", id="a", keys=["k"])
+    await client.call("setnx", id="b", keys=["k"])
+    await client.call("setnx", id="c", keys=["k"], wait=0)
+    await client.event(refused="c", error="taken")
+    await server.is_waited_for("k")
+    expect(await compare_and_delete() == 1, "it was theirs")
+    await client.event(granted="a")
+    value = await server.ask("GET", "k")
+    expect(2**62 <= int(value) < 2**63, f"the value is {value}")
+    expect(await server.ask("SET", "k", "theirs", "NX") is None, "SET NX took a key that is held")
+    expect(await compare_and_delete() is None, "what they do not have was deleted")
+    expect(not client.has(granted="b"), "two have it")
+    await client.call("release", id="a")
+    await client.event(granted="b")
+    expect(await server.ask("GET", "k") not in (value, None), "two requests have one value")
+    await client.call("release", id="b")
+    await client.event(released="b")
+    expect(await server.ask("SET", "k", "theirs", "NX") == b"OK", "it is free")
+
+
+async def written_over(stage):
+    server = await stage.start_server()
+    client = await stage.client(server)
+    for name, reason, words in (
+        ("a", "overwritten", ("SET", "k", "theirs")),
+        ("b", "expired", ("PEXPIRE", "k", 1)),
+        ("c", "deleted", ("DEL", "k")),
+        ("d", "overwritten", ("GETSET", "k", "theirs")),
+    ):
+        await client.call("setnx", id=name, keys=["k"])
+        await client.event(granted=name)
+        await server.ask(*words)
+        await client.event(lost=name, reason=reason)
+
+
 async def breaking(stage, server, wire, times):
     """Breaks the client's connections at random moments."""
     for _ in range(times):

@@ -292,6 +292,40 @@ async def guarded_write(stage):
     expect(await server.ask("GET", "x") == b"1", "it was written")
 
 
+async def fenced_on_another_server(stage):
+    _, client = await simple(stage)
+    other = await stage.start_server()
+    token = (await client.acquire("a"))["token"]
+
+    async def write(value):
+        await client.call(
+            "run_on", id="a", url=f"redis://127.0.0.1:{other.port}",
+            fence="{x}fence", keys=["{x}"], args=[value],
+            script="return redis.call('SET', KEYS[1], ARGV[1])",
+        )  # fmt: skip
+
+    for value in ("1", "2"):
+        await write(value)
+        await client.event(ran="a", reply="OK")
+        expect(await other.ask("GET", "{x}") == value.encode(), "it is written")
+        expect(await other.ask("GET", "{x}fence") == str(token).encode(), "its token is kept")
+        client.events.clear()
+        await other.ask("SCRIPT", "FLUSH")
+    await other.ask("SET", "{x}fence", "9" * (len(str(token)) - 1))
+    await write("3")
+    await client.event(ran="a", reply="OK")
+    await other.ask("REPLICAOF", "127.0.0.1", "1")
+    await write("4")
+    await client.event(not_run="a")
+    expect(await client.check("a") == "held", "a server that is read-only says nothing of the lock")
+    await other.ask("REPLICAOF", "NO", "ONE")
+    await other.ask("SET", "{x}fence", str(token + 1))
+    await write("5")
+    await client.event(lost="a")
+    expect(await other.ask("GET", "{x}") == b"3", "it was written")
+    expect(await other.ask("TTL", "{x}fence") == -1, "the fence has a time to live")
+
+
 async def guarded_write_is_not_repeated(stage):
     server = await stage.start_server()
     wire = await stage.wire(server)

@@ -23,6 +23,17 @@ CONNECT_WITHIN = 5
 SENTINELS_WITHIN = 2
 FAILURES = (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
 
+# Goes before a user's script on another server (P-GUARD-3).
+FENCE = """
+local seen, token = redis.call('GET', KEYS[1]) or '', ARGV[1]
+if #seen > #token or (#seen == #token and seen > token) then
+  return redis.error_reply('STALE ' .. seen .. ' was here')
+end
+redis.call('SET', KEYS[1], token)
+table.remove(KEYS, 1)
+table.remove(ARGV, 1)
+"""
+
 
 def clocks():
     return time.monotonic() * 1000, time.clock_gettime(time.CLOCK_BOOTTIME) * 1000
@@ -184,6 +195,7 @@ class Shell:
         self.writer, self.number, self.timer, self.opening = None, 0, None, None
         self.tasks = set()
         self.data = None
+        self.values, self.lined_up = {}, []  # Of locks in the place of SET NX.
 
     def begin(self, coroutine):
         task = asyncio.get_running_loop().create_task(coroutine)
@@ -203,6 +215,14 @@ class Shell:
 
     def settle(self):
         core = self.core
+        for event in [each for each in core.events if each.get("presence") in self.values]:
+            core.events.remove(event)
+            self.value_told(event["presence"], event)
+        for event in [each for each in core.events if each.get("granted") in self.values]:
+            self.value_told(event["granted"], {})
+        lined_up, self.lined_up = self.lined_up, []
+        for name, call in lined_up:
+            self.setnx(name, call)
         events, core.events = core.events, []
         out, core.out = core.out, []
         orders, core.orders = core.orders, []
@@ -225,6 +245,30 @@ class Shell:
         if at is not None:
             after = max(0.001, (at - clocks()[0]) / 1000)
             self.timer = asyncio.get_running_loop().call_later(after, self.do, lambda: None)
+
+    def setnx(self, name, call):
+        """P-SETNX-1, P-SETNX-3; requests for one name go one after the other (P-SETNX-2)."""
+        key = call["keys"][0]
+        if any(r.is_temporary and r.keys == [key] for r in self.core.requests):
+            if call.get("wait") == 0:
+                self.core.tell({"refused": name, "error": "taken", "code": "TAKEN"})
+            else:
+                self.lined_up.append((name, call))
+            return
+        value = b"%d" % (1 << 62 | random.getrandbits(62))
+        self.values[name] = {"value": value, "seen": None}
+        self.core.presence(name, key)
+        self.core.acquire(name, {**call, "temporary": value})
+
+    def value_told(self, name, event):
+        """What a lock in the place of SET NX hears of its value."""
+        mine, request = self.values[name], self.core.find(name)
+        if event:
+            mine["seen"] = (event.get("token"), event.get("value"))
+        token, value = mine["seen"] or (None, None)
+        is_held = request is not None and request.phase == "held"
+        if is_held and token == request.token and value != mine["value"]:
+            self.core.lose(request, "overwritten", [])
 
     def leave(self, after):
         self.number += 1  # What that connection says is heard no more.
@@ -295,8 +339,11 @@ class Shell:
             "observe": lambda: core.presence(name, call["prefix"], is_leader=True),
             "end": lambda: core.end_presence(name),
             "close": core.close,
+            "setnx": lambda: self.setnx(name, call),
         }
-        if call["call"] in ("guard", "check_server"):
+        if call["call"] == "run_on":
+            self.begin(self.run_on(name, call))
+        elif call["call"] in ("guard", "check_server"):
             self.begin(self.guard(name, call.get("command")))
         else:
             self.do(acts[call["call"]])
@@ -320,6 +367,24 @@ class Shell:
         except FAILURES:
             return self.tell({"not_run": name, "error": "unreachable", "code": "UNREACHABLE"})
         return self.tell({"ran": name, "reply": encoded(reply)} if command else {"checked": name})
+
+    async def run_on(self, name, call):
+        """P-GUARD-3."""
+        gives, request = self.core.check(name), self.core.find(name)
+        if gives != "held":
+            return self.tell_lost(name, gives["lost"])
+        address = urlsplit(call["url"])
+        data = await self.network.open((address.hostname, address.port))
+        keys = [call["fence"].encode(), *call["keys"]]
+        try:
+            words = ["EVAL", FENCE + call["script"], len(keys), *keys, request.token, *call["args"]]
+            return self.tell({"ran": name, "reply": encoded(await ask(data, *words))})
+        except Error as error:
+            if error.code == "STALE":
+                return self.tell_lost(name, "stale")
+            return self.tell({"not_run": name, "error": "refused", "code": error.code})
+        finally:
+            data[1].close()
 
     def tell_lost(self, name, reason):
         if name not in [event.get("lost") for event in self.told]:

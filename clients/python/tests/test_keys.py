@@ -307,6 +307,93 @@ def test_data_of_another_server_refuses_tokens_that_are_smaller(
         other.stop()
 
 
+def test_what_the_server_of_the_data_forgets_the_fence_forgets_too(locks: Locks) -> None:
+    data, replica = Server(), Server()
+    script = "return redis.call('SET', KEYS[1], ARGV[1])"
+
+    def write(held: Held, on: Server = data) -> Any:
+        return held.run_on(on.client, script, fence="fence", keys=["body"], args=["x"])
+
+    def refuses(held: Held, on: Server = data) -> bool:
+        try:
+            return write(held, on) != b"OK"
+        except Stale:
+            return True
+
+    try:
+        former, present = locks.lock("a").acquire(), locks.lock("b").acquire()
+        assert former.token < present.token
+        write(present)
+        assert refuses(former)
+        data.client.flushall()
+        assert not refuses(former)
+        write(present)
+        assert refuses(former)
+        # A replica without the last write is promoted.
+        replica.run("REPLICAOF", "127.0.0.1", data.port)
+        data.await_replica()
+        replica.run("REPLICAOF", "NO", "ONE")
+        later = locks.lock("c").acquire()
+        write(later)
+        assert refuses(present)
+        assert not refuses(present, on=replica)
+        assert refuses(former, on=replica)
+        for held in (former, present, later):
+            held.release()
+    finally:
+        data.stop()
+        replica.stop()
+
+
+def test_a_fence_may_be_evicted_unless_the_policy_spares_keys_without_a_time_to_live(
+    locks: Locks,
+) -> None:
+    data = Server()
+
+    def fill() -> None:
+        for number in range(60_000):
+            with contextlib.suppress(redis.ResponseError):  # OOM
+                data.client.set(f"k{number}", "v" * 100, ex=1000)
+
+    try:
+        used = int(data.client.info("memory")["used_memory"])
+        data.client.config_set("maxmemory", used + 1_000_000)
+        with locks.lock("a") as held:
+            for policy, is_spared in (("volatile-random", True), ("allkeys-random", False)):
+                data.client.config_set("maxmemory-policy", policy)
+                fences = [f"fence{number}" for number in range(100)]
+                for fence in fences:
+                    held.run_on(data.client, "return 1", fence=fence)
+                fill()
+                assert (data.client.exists(*fences) == len(fences)) is is_spared
+    finally:
+        data.stop()
+
+
+def test_a_new_lock_server_without_files_has_greater_tokens_if_its_clock_is_not_behind(
+    server: Server, locks: Locks
+) -> None:
+    data, former = Server(), Server()
+    try:
+        with Locks(former.url) as old, old.lock("a") as held:
+            first, second = held.token, former.client.time()[0]
+        former.crash()
+        eventually(lambda: time.time() > second + 1)  # Tokens begin with the second of the start.
+        former.start()
+        with Locks(former.url) as new, new.lock("a") as held:
+            assert held.token > first
+            held.run_on(data.client, "return 1", fence="fence")
+            # One whose clock is behind begins with less.
+            data.client.set("fence", held.token + 1)
+            with pytest.raises(Stale):
+                held.run_on(data.client, "return 1", fence="fence")
+            data.client.delete("fence")
+            assert held.run_on(data.client, "return 1", fence="fence") == 1
+    finally:
+        former.stop()
+        data.stop()
+
+
 # ---- errors, names and the log ----
 
 

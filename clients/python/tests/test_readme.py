@@ -1,4 +1,4 @@
-"""The examples of README.md, run as they stand there."""
+"""The examples of README.md and docs/managed.md, run as they stand there."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ def test_the_readme_has_examples_for_threads_and_for_asyncio() -> None:
 # test_addresses.py run them.
 ELSEWHERE = ("Celery(", "BlockingScheduler(", "Sentinel(")
 ENDING = [example for example in EXAMPLES if not any(word in example for word in ELSEWHERE)]
+MANAGED = README.parents[2] / "docs" / "managed.md"
+ENDING += re.findall(r"```python\n(.*?)```", MANAGED.read_text(), re.DOTALL)
 
 
 def program(name: str) -> str:

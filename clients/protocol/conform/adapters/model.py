@@ -27,7 +27,7 @@ from model.shell import Shell, opened
 LEVELS = ("L1", "L2", "L3", "L4", "CLUSTER")
 CALLS = (
     "open", "acquire", "release", "give_up", "check", "close",
-    "extend", "guard", "check_server", "fork", "execute",
+    "extend", "guard", "check_server", "run_on", "setnx", "fork", "execute",
     "watch", "unwatch", "presence", "observe", "end", "pause", "go_on",
 )  # fmt: skip
 WITHOUT_PUSHES = (

@@ -234,6 +234,28 @@ class Adapter:
         except Exception as error:
             say(not_run=name, error="unreachable", code=type(error).__name__)
 
+    def setnx(self, call):
+        wait = call.get("wait")
+        lock = self.locks.lock(
+            call["keys"][0], wait=None if wait is None else wait / 1000, compat="setnx"
+        )
+        self.requests[call["id"]] = self.begin(self.acquired(call["id"], lock.acquire))
+
+    def run_on(self, call):
+        self.begin(self.fenced(call))
+
+    async def fenced(self, call):
+        name = call["id"]
+        client = redis.asyncio.Redis.from_url(call["url"], decode_responses=True)
+        fields = {field: call[field] for field in ("fence", "keys", "args")}
+        try:
+            say(ran=name, reply=await self.held[name].run_on(client, call["script"], **fields))
+        except Lost as lost:
+            self.say_lost(name, lost.reason)
+        except Exception as error:
+            say(not_run=name, error="refused", code=type(error).__name__)
+        await client.connection_pool.disconnect()
+
     def check_server(self, call):
         self.begin(self.checked(call["id"]))
 
@@ -308,6 +330,8 @@ CALLS = (
     "extend",
     "guard",
     "check_server",
+    "run_on",
+    "setnx",
     "fork",
     "execute",
     "watch",

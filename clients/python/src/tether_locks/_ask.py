@@ -39,7 +39,8 @@ class Settings:
 class Ask:
     """What a request asks for; times in milliseconds.
 
-    `wait` is None for ever and 0 not at all. `value` makes it a request for a temporary key.
+    `wait` is None for ever and 0 not at all. `value` makes it a request for a temporary key, and
+    `is_setnx` that a lock in the place of one by SET NX (P-SETNX-1).
     """
 
     keys: tuple[bytes, ...]
@@ -54,6 +55,7 @@ class Ask:
     at_least: float = 0.0
     value: bytes | None = None
     is_sequence: bool = False
+    is_setnx: bool = False
 
     def words(self, keys: list[bytes], label: bytes, task: bytes | None, left: float) -> Words:
         """Return the command (P-ACQ-1, P-TEMP-1); `left` is of the time to wait."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar, Union
 
@@ -10,8 +11,8 @@ from ._ask import Ask, Words, whole_ms
 
 Key = Union[str, bytes]
 
-# Goes before a script on another server, and keeps the greatest token there. Tokens are compared as
-# text, since Lua's numbers would round them.
+# Goes before a script on another server, and keeps the greatest token there (P-GUARD-3). Tokens are
+# compared as decimal text: no number of Lua's is involved.
 FENCE = """
 local seen, token = redis.call('GET', KEYS[1]) or '', ARGV[1]
 if #seen > #token or (#seen == #token and seen > token) then
@@ -78,6 +79,7 @@ class Maker(Generic[L]):
         acks: int = 0,
         ack_timeout: float | None = None,
         at_least: float = 0.0,
+        compat: str | None = None,
     ) -> L:
         """Return a lock: exclusive, or `shared` among readers.
 
@@ -86,7 +88,18 @@ class Maker(Generic[L]):
         extended. With a grace, `acks` is how many replicas must have the grant before it counts,
         within `ack_timeout` seconds or the server's setting, and `at_least` how many seconds it
         stays taken, even if it is released before.
+
+        `compat="setnx"` makes a lock that also excludes clients which take the same name by
+        `SET name value NX` and give it back by comparing and deleting: see docs/comparison.md. It
+        is exclusive, and has no lease. A write over it is the loss `overwritten`.
         """
+        if compat is not None:
+            if compat != "setnx":
+                raise ValueError(f"there are no other locks of the kind {compat!r}")
+            if shared or lease is not None or at_least or self._owner_name is not None:
+                raise ValueError("in the place of SET NX is an exclusive lock without a lease")
+            request = self._asked((name,), (), wait, None, acks, ack_timeout)
+            return self._made(Request(request.names, replace(request.ask, is_setnx=True)))
         mode: Words = ("SHARED",) if shared else ()
         return self._request((name,), mode, wait, lease, acks, ack_timeout, at_least)
 
@@ -162,6 +175,15 @@ class Maker(Generic[L]):
             at_least=milliseconds(at_least) if at_least else 0,
         )
         return Request(names, ask)
+
+
+def begun(ask: Ask, task: bytes) -> Ask:
+    """Return what a task asks for now."""
+    if not ask.is_setnx:
+        return replace(ask, task=task)
+    # To who takes it for a time, it is one far in the future (P-SETNX-1).
+    value = b"%d" % (1 << 62 | secrets.randbits(62))
+    return replace(ask, task=task, value=value)
 
 
 def as_bytes(name: Key) -> bytes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._ask import Ask, Handle, Words, whole_ms
 from ._codes import MOMENTARY, NOT_HERE, UNWRITABLE, code_of
-from ._state import IS_AT_SERVER, Mine, PerKey, Phase, Place, Request, slot_of
+from ._state import IS_AT_SERVER, Mine, PerKey, Phase, Place, Request, slot_of, tag_of
 from .errors import (
     Closed,
     CrossSlot,
@@ -72,6 +72,8 @@ class Requests:
             request.task = self._fresh_label()  # Its empty label is everybody's (P-OWNER-6).
         others = [self._places[place][-1] for place in request.places if place in self._places]
         standing = [other for other in others if other.is_open]
+        if ask.is_setnx and ask.waits and not self._waits_for_its_task(request):
+            standing = []
         if standing and self._reenters(standing[0], request):
             standing[0].handles.append(handle)
             self._by_handle[handle] = standing[0]
@@ -85,6 +87,8 @@ class Requests:
             self._add(request)
             if ask.waits and ask.wait is not None:
                 self._set_timer(request.began + ask.wait + WORD_WITHIN, request)
+            if ask.is_setnx:
+                core.presences.watch(request, ask.keys[0])
             core.need_link()
             self._send_if_first(request)
 
@@ -102,7 +106,14 @@ class Requests:
             return Unfit("`at_least` needs a grace that is as long", "UNFIT")
         if settings.is_cluster and len({slot_of(key) for key in ask.keys}) > 1:
             return CrossSlot("the names are of more than one slot", "CROSSSLOT")
+        if settings.is_cluster and ask.is_setnx and tag_of(ask.keys[0]) is None:
+            return CrossSlot("in a cluster the name needs a hash tag", "CROSSSLOT")
         return None
+
+    def _waits_for_its_task(self, request: Request) -> bool:
+        """Whether its own task stands before it in this client's queue (P-SETNX-2)."""
+        queue = self._places.get(request.places[0], [])
+        return any(other.task == request.task and other.is_open for other in queue)
 
     def _lingers(self, request: Request, others: list[Request]) -> bool:
         """Whether a former request of its owner, or of its task, was refused its release, or kept.
@@ -204,6 +215,7 @@ class Requests:
         request.phase = Phase.OVER
         self._forget_handles(request)
         self.all.pop(request, None)
+        self._core.presences.end(request)
         for place in request.places:
             self._leave_place(request, place)
         if request in self._lingering:
@@ -354,6 +366,8 @@ class Requests:
         if request.early_loss is not None:  # P-LOSS-5.
             reason, key = request.early_loss
             self._lose(request, reason, [key])
+        else:
+            self.value_told(request)
 
     def _set_lease(self, request: Request, until: float) -> None:
         request.lease_until = until
@@ -623,6 +637,20 @@ class Requests:
             self._begin_release(request)
         else:
             self._end(request)
+
+    def value_told(self, request: Request, error: LockError | None = None) -> None:
+        """See whether a lock in the place of SET NX has its value; or nobody tells (P-SETNX-3)."""
+        if not request.ask.is_setnx or request.is_given_up:
+            return
+        if request.phase is Phase.HELD:
+            there = self._core.presences.member(request.keys[0])
+            is_ours = there is not None and there.token == request.token
+            if error is not None or (is_ours and there != (request.token, request.ask.value)):
+                self._lose(request, "overwritten", [])
+        elif error is not None and request.phase in (Phase.QUEUED, Phase.ASKED, Phase.WAITING):
+            self._tell(request, "refused", error)
+            self._forget_handles(request)
+            self._give_up(request)
 
     def lose_all(self, reason: str) -> None:
         """The session is gone, or the connection without one; whatever waits is asked again."""

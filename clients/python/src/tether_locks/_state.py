@@ -111,14 +111,18 @@ class Mine:
     entries: list[dict[bytes, Any]] = field(default_factory=list)
 
 
-def slot_of(key: bytes) -> int:
-    """Return the slot of a key: CRC16 (XMODEM) of its hash tag, or of all of it."""
+def tag_of(key: bytes) -> bytes | None:
+    """Return the hash tag of a key, or None."""
     begin = key.find(b"{")
     end = key.find(b"}", begin + 1)
-    if 0 <= begin < end - 1:
-        key = key[begin + 1 : end]
+    return key[begin + 1 : end] if 0 <= begin < end - 1 else None
+
+
+def slot_of(key: bytes) -> int:
+    """Return the slot of a key: CRC16 (XMODEM) of its hash tag, or of all of it."""
+    tag = tag_of(key)
     crc = 0
-    for byte in key:
+    for byte in key if tag is None else tag:
         crc ^= byte << 8
         for _ in range(8):
             crc = ((crc << 1) ^ 0x1021) & 0xFFFF if crc & 0x8000 else (crc << 1) & 0xFFFF

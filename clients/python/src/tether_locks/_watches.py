@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._ask import Handle
 from ._codes import MOMENTARY, UNWRITABLE, code_of
+from ._state import Request
 from .errors import LockError, Refused
 
 if TYPE_CHECKING:
@@ -199,22 +200,33 @@ class Presences:
 
     def end(self, handle: Handle) -> None:
         """It wants to know no more."""
-        watcher = self._watchers.pop(handle, None)
-        if watcher is None:
-            return
-        state = self._prefixes[watcher.prefix]
-        state.by.remove(handle)
-        if not state.by:
-            del self._prefixes[watcher.prefix]
-            if self._core.is_up:
-                self._core.send(("UNWATCHTP", watcher.prefix), lambda _: None)
+        prefix = self._forget(handle)
+        if prefix is not None and self._core.is_up:
+            self._core.send(("UNWATCHTP", prefix), lambda _: None)
 
     def end_all(self, error: LockError) -> None:
-        """Nobody watches any longer."""
-        for handle in self._watchers:
-            self._core.tell("ended", handle, error=error)
-        self._watchers.clear()
-        self._prefixes.clear()
+        """Nobody watches any longer, but the locks that watch their own keys."""
+        for handle in list(self._watchers):
+            if not isinstance(handle, Request):
+                self._core.tell("ended", handle, error=error)
+                self._forget(handle)
+
+    def _forget(self, handle: Handle) -> bytes | None:
+        """Return the prefix if nobody else watches that."""
+        watcher = self._watchers.pop(handle, None)
+        if watcher is None:
+            return None
+        state = self._prefixes[watcher.prefix]
+        state.by.remove(handle)
+        if state.by:
+            return None
+        del self._prefixes[watcher.prefix]
+        return watcher.prefix
+
+    def member(self, key: bytes) -> Member | None:
+        """Return what is known of a key that is watched by its whole name."""
+        state = self._prefixes.get(key)
+        return None if state is None else state.members.get(key)
 
     def watch_anew(self) -> None:
         """On another connection (P-PRES-3)."""
@@ -275,7 +287,7 @@ class Presences:
             del self._prefixes[prefix]
             for handle in state.by:
                 del self._watchers[handle]
-                self._core.tell("ended", handle, error=Refused(str(reply)))
+                self._tell("ended", handle, error=Refused(str(reply)))
         else:
             after, entries = reply
             state.next.update((key, Member(token, value)) for key, token, value in entries)
@@ -285,6 +297,14 @@ class Presences:
             old, state.members, state.is_live = state.members, state.next, True
             for handle in state.by:
                 self._say_difference(handle, old, state.members)
+
+    def _tell(
+        self, kind: str, handle: Handle, value: Any = None, error: LockError | None = None
+    ) -> None:
+        if isinstance(handle, Request):
+            self._core.requests.value_told(handle, error)
+        else:
+            self._core.tell(kind, handle, value, error)
 
     def _send_if_wanted(self, prefix: bytes, state: _Prefix) -> None:
         if self._prefixes.get(prefix) is state:
@@ -306,7 +326,7 @@ class Presences:
         watcher = self._watchers[handle]
         token, value = member or (None, None)
         if not watcher.is_observer:
-            self._core.tell("presence", handle, (key, how, token, value if member else reason))
+            self._tell("presence", handle, (key, how, token, value if member else reason))
         elif key == watcher.prefix:
             watcher.was_told = True
             self._core.tell("leader", handle, (token, value))

@@ -10,7 +10,6 @@ import itertools
 import os
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,6 +30,7 @@ from ._request import (
     Member,
     Request,
     as_bytes,
+    begun,
     like,
     milliseconds,
 )
@@ -293,7 +293,7 @@ class Lock:
         """
         client = self._locks._client()
         core = client.core
-        ask = replace(self._request.ask, task=self._task or _word_of_task())
+        ask = begun(self._request.ask, self._task or _word_of_task())
         held = Held(client, self._request.names)
         client.do(lambda: core.acquire(held, ask))
         try:
