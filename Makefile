@@ -6,7 +6,7 @@ export SERVER PORT PROFILE
 SERVERS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster build test test-clients test-servers test-matrix nightly bench hostile instructions profile lint soak clients fuzz sanitize campaign upstream upgrade servers clean-servers python conform vectors dist monitoring
+.PHONY: help run run-cluster build test test-clients test-servers test-matrix nightly bench hostile instructions profile lint soak clients fuzz sanitize campaign upstream upgrade servers clean-servers python conform vectors dist monitoring runbook
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,7 @@ test-clients: ## the clients: Rust, the command line, Python, C, Go, Node.js, Ja
 	@scripts/need.sh python
 	@python3 clients/protocol/check.py --run
 	@scripts/test.sh --clients
+	@scripts/runbook.sh
 
 test-servers: ## the integration tests on the servers on which each change is tested: Redis 7.0 and 8.0, Valkey 8.0 and 9.1
 	@scripts/test.sh --servers $(SERVERS)
@@ -47,7 +48,8 @@ profile: ## records what of the module is used most, for `make build PROFILE=1` 
 	@scripts/profile.sh
 
 lint: ## formatters and lints of each language, as CI asks for
-	@scripts/need.sh cargo cc libclang
+	@scripts/need.sh cargo cc libclang codespell
+	git ls-files | grep -vE '\.(svg|lock|sum|rdb|aof|bin|txt)$$|package-lock|^fuzz/corpus/' | xargs codespell
 	cargo fmt --all --check
 	cargo clippy --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps --document-private-items
@@ -74,6 +76,9 @@ vectors: ## of the clients' protocol the scripts for the pure core, with a clien
 
 dist: ## what a release consists of, in target/dist/: module, command line, .deb; DIST=--root installs that into a new Debian too
 	@scripts/dist.sh $(DIST)
+
+runbook: ## of test-clients, only the steps of docs/operations.md, as they are written there; RUNBOOK="upgraded" a part
+	@scripts/runbook.sh $(RUNBOOK)
 
 monitoring: build ## the metrics, alerts and board in packaging/monitoring, with a real exporter and Prometheus
 	@scripts/monitoring.sh

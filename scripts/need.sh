@@ -11,7 +11,8 @@
 #   scripts/need.sh c++                      to fuzz it
 #   scripts/need.sh valgrind                 to count instructions
 #   scripts/need.sh llvm-profdata            to record how the module's code is used
-#   scripts/need.sh objcopy dpkg-shlibdeps debootstrap   to make a release, and to try its package in a new Debian
+#   scripts/need.sh objcopy dpkg-shlibdeps lintian debootstrap   to make a release, and to try its package in a new Debian
+#   scripts/need.sh codespell                to check the spelling
 #   scripts/need.sh jansson libevent libev libuv clang clang-format   to test the C client
 #   scripts/need.sh prometheus prometheus-redis-exporter to check the alerts; never started as services
 #   scripts/need.sh postgresql etcd zookeeper   to measure against other locks; never started as services
@@ -107,7 +108,7 @@ apt_package() {
         clang | clang-format) echo "$1" ;;
         objcopy) echo binutils ;;
         dpkg-shlibdeps) echo dpkg-dev ;;
-        debootstrap) echo debootstrap ;;
+        debootstrap | lintian | codespell) echo "$1" ;;
         node) echo nodejs ;;
         go) apt_go ;;
         npm) echo npm ;;
@@ -143,7 +144,7 @@ brew_package() {
         libclang | llvm-profdata) echo llvm ;;
         server | redis-cli) echo redis ;;
         python) echo python3 ;;
-        hiredis | openssl | jansson | libevent | libev | libuv | clang-format) echo "$1" ;;
+        hiredis | openssl | jansson | libevent | libev | libuv | clang-format | codespell) echo "$1" ;;
         clang) echo llvm ;;
         node | npm) echo node ;;
         go) echo go ;;

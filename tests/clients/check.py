@@ -375,7 +375,7 @@ def connections(operator):
 
 
 CHECKS = [once, in_step, pushes, patience, killed, lines]
-NAMES = ["once", "in step", "pushes", "WAIT, as it comes", "killed, as it comes", "killed, with the lines"]
+NAMES = ["once", "in step", "pushes", "WAIT, by default", "killed, by default", "killed, with the lines"]
 
 
 def check(row):

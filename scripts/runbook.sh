@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Runs each step of docs/operations.md as it is written there, on a real server that has the symptom:
+#
+#   scripts/runbook.sh [NAME..]     all of it, or the tests whose names contain these words (TETHER_SERVER, TETHER_MODULE)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+scripts/need.sh python redis-cli
+server=${TETHER_SERVER:-$(scripts/need.sh server >&2 && scripts/need.sh --server-path)}
+client=$(dirname "$server")/redis-cli
+[ -x "$client" ] || client=$(command -v redis-cli || command -v valkey-cli)
+tether=$(cargo build --package tether-cli --message-format=json-render-diagnostics | sed -n 's/.*"executable":"\([^"]*\/tether\)".*/\1/p' | tail -n 1)
+module=${TETHER_MODULE:-}
+if [ -z "$module" ]; then
+    module=$(cargo build --package tether --message-format=json-render-diagnostics | grep -oE '"[^"]*/libtether\.(so|dylib)"' | tail -n 1 | tr -d '"')
+fi
+exec python3 -B tests/runbook/run.py "$server" "$client" "$module" "$tether" "$@"

@@ -1,0 +1,448 @@
+"""The steps of docs/operations.md, each run as it is written there, on a real server that has the symptom.
+
+    python3 tests/runbook/run.py SERVER REDIS-CLI MODULE TETHER [NAME...]
+
+SERVER, REDIS-CLI and TETHER are programs, MODULE the module; NAMEs choose tests. scripts/runbook.sh finds them. The last line is in cargo's
+form.
+"""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+PROJECT = Path(__file__).parent.parent.parent
+PAGE = (PROJECT / "docs/operations.md").read_text()
+SERVER, CLIENT, MODULE, TETHER = (os.path.abspath(path) for path in sys.argv[1:5])
+PATIENCE_S = float(os.environ.get("TETHER_PATIENCE", "60"))
+
+# The sections with blocks of steps, and how many each has. The tests below run all of them.
+SECTIONS = {
+    "A lock stays taken": 5,
+    "Clients wait, and you do not know for which lock": 1,
+    "Locks are lost": 1,
+    "After a failover": 1,
+    "Out of memory": 1,
+    "Load the module into a running server": 1,
+    "Upgrade": 2,
+    "Downgrade": 1,
+    "Remove": 2,
+}
+
+# ---- the page ----
+
+
+def section(heading: str) -> str:
+    return PAGE.split(f"\n### {heading}\n")[1].split("\n##")[0]
+
+
+def blocks(heading: str, kind: str = "sh") -> list[list[str]]:
+    """The lines of a section's blocks."""
+    return [block.split("```")[0].splitlines() for block in section(heading).split(f"```{kind}\n")[1:]]
+
+
+def in_row(heading: str, first: str) -> list[str]:
+    """The commands in the row of a section's table that begins so."""
+    row = next(line for line in section(heading).splitlines() if line.startswith("| " + first))
+    commands = [piece for piece in row.split("`")[1::2] if piece.startswith("redis-cli ")]
+    assert commands, row
+    return commands
+
+
+# ---- servers ----
+
+
+def eventually(what: str, check):
+    """What `check` returns, once that is true."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        found = check()
+        if found:
+            return found
+        assert time.monotonic() < end, f"{what} did not come: {found!r}"
+        time.sleep(0.05)
+
+
+class Connection:
+    """Speaks RESP3, and keeps pushes apart from replies."""
+
+    def __init__(self, port: int):
+        self.stream = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+        self.file = self.stream.makefile("rb")
+        self.pushes: list = []
+        self.run("HELLO 3")
+
+    def send(self, command: str):
+        self.stream.sendall(command.encode() + b"\r\n")
+
+    def read(self):
+        line = self.file.readline()
+        assert line, "the server has closed the connection"
+        kind, rest = line[:1], line[1:-2].decode()
+        if kind in b"+-:(,#":
+            return int(rest) if kind == b":" else ("-" if kind == b"-" else "") + rest
+        if kind == b"_" or rest == "-1":
+            return None
+        if kind in b"$=":
+            return self.file.read(int(rest) + 2)[:-2].decode()
+        items = [self.read() for _ in range(int(rest) * (2 if kind == b"%" else 1))]
+        if kind == b">":
+            self.pushes.append(items)
+        return items
+
+    def reply(self):
+        while True:
+            count = len(self.pushes)
+            frame = self.read()
+            if len(self.pushes) == count:
+                return frame
+
+    def run(self, command: str):
+        self.send(command)
+        return self.reply()
+
+    def push(self):
+        while not self.pushes:
+            self.read()
+        return self.pushes.pop(0)
+
+
+class Daemon:
+    """A server with files where Debian's package has them, but in a folder of its own."""
+
+    def __init__(self, *lines: str, module: bool = True):
+        self.folder = tempfile.TemporaryDirectory(prefix="tether-runbook-")
+        self.path = Path(self.folder.name)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        (self.path / "lib").mkdir()
+        shutil.copy(MODULE, self.path / "lib/libtether.so")
+        shutil.copy(PROJECT / "packaging/tether.conf", self.path)
+        page = blocks("Load the module when a server starts", "conf")[0] if module else []
+        fixed = [f"port {self.port}", "bind 127.0.0.1", f"dir {self.path}", 'save ""', "enable-module-command yes", "repl-diskless-sync-delay 0"]
+        self.conf.write_text("".join(self.meant(line) + "\n" for line in [*page, *fixed, *lines]))
+        self.boot()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+        self.folder.cleanup()
+
+    @property
+    def conf(self) -> Path:
+        return self.path / "redis.conf"
+
+    def meant(self, text: str) -> str:
+        """The page's paths are in this folder."""
+        return re.sub("/etc/tether|/etc/redis", str(self.path), text.replace("/usr/lib/tether", f"{self.path}/lib"))
+
+    def boot(self):
+        with (self.path / "log").open("ab") as log:
+            self.process = subprocess.Popen([SERVER, self.conf], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        eventually("a server that answers", lambda: self.answers())
+
+    def answers(self) -> bool:
+        assert self.process.poll() is None, (self.path / "log").read_text()
+        try:
+            return Connection(self.port).run("PING") == "PONG"
+        except (OSError, AssertionError):
+            return False
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(PATIENCE_S)
+
+    def connect(self) -> Connection:
+        return Connection(self.port)
+
+    def say(self, command: str):
+        return self.connect().run(command)
+
+
+class Operator:
+    """A shell in which the page's words stand for what the test has made."""
+
+    def __init__(self, server: Daemon, words: dict[str, object] | None = None, **hosts: Daemon):
+        self.server, self.words = server, words or {}
+        self.bin = server.path / "bin"
+        self.bin.mkdir(exist_ok=True)
+        cases = "".join(f"{host}) port={daemon.port}; shift 2 ;; " for host, daemon in hosts.items())
+        script = f"#!/bin/sh\nport={server.port}\n" + (f'[ "$1" != -h ] || case $2 in {cases}esac\n' if cases else "")
+        (self.bin / "redis-cli").write_text(f'{script}exec {CLIENT} -e -h 127.0.0.1 -p $port "$@"\n')
+        (self.bin / "redis-cli").chmod(0o755)
+        if not (self.bin / "tether").exists():
+            (self.bin / "tether").symlink_to(TETHER)
+
+    def attempt(self, line: str) -> tuple[int, str]:
+        for word, meaning in self.words.items():
+            line = line.replace(word, str(meaning))
+        line = self.server.meant(line)
+        assert not re.search(" <[a-z]+>", line.split(" #")[0]), f"nothing is meant by {line}"
+        environment = os.environ | {"PATH": f"{self.bin}:{os.environ['PATH']}", "TETHER_URL": f"redis://127.0.0.1:{self.server.port}"}
+        done = subprocess.run(line, shell=True, cwd=self.server.path, env=environment, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE_S)
+        return done.returncode, done.stdout
+
+    def run(self, line: str) -> str:
+        """One line, which must succeed. The system's service manager is played by the server."""
+        if line == "systemctl restart redis-server":
+            self.server.stop()
+            self.server.boot()
+            return ""
+        code, said = self.attempt(line)
+        if line.startswith("tether doctor"):
+            # It may have something to say of a server without replicas or files.
+            assert "the module is loaded" in said, said
+            return said
+        assert code == 0, f"{line}: {code}: {said}"
+        return said
+
+    def run_all(self, lines: list[str]) -> list[str]:
+        return [self.run(line) for line in lines]
+
+
+def session_of(server: Daemon) -> str:
+    """The id of the only session."""
+    listed = Operator(server).run("tether sessions --json").splitlines()[0]
+    return str(json.loads(listed)["id"])
+
+
+# ---- the runbook ----
+
+
+def test_all_steps_are_run_here():
+    headings = re.findall(r"^### (.+)$", PAGE, re.M)
+    counted = {heading: len(blocks(heading)) for heading in headings}
+    assert {heading: count for heading, count in counted.items() if count} == SECTIONS
+
+
+def test_a_lock_stays_taken():
+    for block in blocks("A lock stays taken"):
+        with Daemon() as server:
+            holder, waiter = server.connect(), server.connect()
+            is_plain = any("TYPE" in line for line in block)
+            words: dict[str, object] = {}
+            if is_plain:
+                holder.run("SET report value")
+            else:
+                if any("SESSION.KILL" in line for line in block):
+                    holder.run("SESSION.START")
+                    words["<session>"] = session_of(server)
+                assert isinstance(holder.run("LOCK.ACQUIRE report"), int)
+                waiter.run("LOCK.ACQUIRE report WAIT 0 PUSH")
+                words["<client>"] = holder.run("CLIENT ID")
+            Operator(server, words).run_all(block)
+            if is_plain:
+                assert isinstance(waiter.run("LOCK.ACQUIRE report"), int)
+            else:
+                assert "report" in waiter.push()
+
+
+def test_clients_wait():
+    with Daemon() as server:
+        holder, waiter = server.connect(), server.connect()
+        holder.run("LOCK.ACQUIRE report")
+        waiter.run("LOCK.ACQUIRE report WAIT 0 PUSH")
+        for said in Operator(server).run_all(blocks("Clients wait, and you do not know for which lock")[0]):
+            assert "report" in said, said
+
+
+def test_locks_are_lost():
+    with Daemon("maxmemory-policy allkeys-lru") as server:
+        holder = server.connect()
+        holder.run("LOCK.ACQUIRE report")
+        server.say("DEL report")
+        first, *others = Operator(server).run_all(blocks("Locks are lost")[0])
+        assert "lost: deleted 1" in first, first
+        assert all("report" in said and "deleted" in said for said in others), others
+        Operator(server).run_all(in_row("Locks are lost", "`evicted`"))
+        assert "noeviction" in server.say("CONFIG GET maxmemory-policy")
+
+
+def test_nobody_gets_a_lock():
+    heading = "Nobody gets a lock"
+    why = section(heading).split("`")[1]
+    assert why == "tether why report"
+
+    def refused(server: Daemon, error: str, cause: str):
+        reply = server.say("LOCK.ACQUIRE report")
+        assert str(reply).startswith("-" + error), reply
+        assert cause in Operator(server).run(why)
+
+    with Daemon() as master, Daemon(f"replicaof 127.0.0.1 {master.port}") as replica:
+        eventually("the link", lambda: "master_link_status:up" in replica.say("INFO replication"))
+        refused(replica, "READONLY", "replica")
+        assert str(master.port) in Operator(replica).run_all(in_row(heading, "`READONLY`"))[0]
+    with Daemon("min-replicas-to-write 1") as server:
+        refused(server, "NOREPLICAS", "min-replicas-to-write")
+        Operator(server).run_all(in_row(heading, "`NOREPLICAS`"))
+        assert isinstance(server.say("LOCK.ACQUIRE report"), int)
+    with Daemon("save 3600 1") as server:
+        (server.path / "dump.rdb").mkdir()
+        server.say("SET key value")
+        server.say("BGSAVE")
+        eventually("a failed save", lambda: "rdb_last_bgsave_status:err" in server.say("INFO persistence"))
+        refused(server, "MISCONF", "MISCONF")
+        (server.path / "dump.rdb").rmdir()
+        Operator(server).run_all(in_row(heading, "`MISCONF`"))
+        eventually("a grant", lambda: isinstance(server.say("LOCK.ACQUIRE report"), int))
+    with Daemon("tether.quarantine 3600000") as server:
+        refused(server, "QUARANTINE", "quarantine")
+        assert "quarantine-left-ms" in Operator(server).run_all(in_row(heading, "`QUARANTINE`"))[0]
+    with Daemon() as server:
+        server.say("CLIENT PAUSE 3600000 WRITE")
+        waiter = server.connect()
+        waiter.send("LOCK.ACQUIRE report")
+        assert "PAUSE" in Operator(server).run(why)
+        Operator(server).run_all(in_row(heading, "none, clients wait | `CLIENT PAUSE`"))
+        assert isinstance(waiter.reply(), int)
+
+
+def test_after_a_failover():
+    heading = "After a failover"
+    with Daemon() as master, Daemon() as replica:
+        replica.say(f"REPLICAOF 127.0.0.1 {master.port}")
+        session, plain = master.connect(), master.connect()
+        session.run("SESSION.START GRACE 3600000")
+        session.run("LOCK.ACQUIRE report")
+        plain.run("SETTP leader ann")
+        eventually("the replica", lambda: plain.run("WAIT 1 1000") == 1)
+        replica.say("REPLICAOF NO ONE")
+        words = {"<session>": session_of(replica), "<master>": "127.0.0.1", "6379": replica.port}
+        operator = Operator(replica, words, former=master)
+        said = dict(zip(blocks(heading)[0], operator.run_all(blocks(heading)[0])))
+        of = lambda command: next(text for line, text in said.items() if line.startswith(command))
+        assert "master" in of("redis-cli ROLE")
+        assert "detached" in of("tether sessions"), of("tether sessions")
+        assert "promoted" in of("tether log"), of("tether log")
+        assert "tether_records_refused_total:0" in of("redis-cli INFO tether")
+        assert replica.say("LOCK.ACQUIRE report") is None
+        kill, follow = (next(piece for piece in section(heading).split("`")[1::2] if word in piece) for word in ["SESSION.KILL", "REPLICAOF"])
+        operator.run(kill)
+        assert isinstance(replica.say("LOCK.ACQUIRE report"), int)
+        operator.run(follow)
+        eventually("the former master's link", lambda: "master_link_status:up" in master.say("INFO replication"))
+
+
+def test_out_of_memory():
+    with Daemon() as server:
+        holder = server.connect()
+        holder.run("LOCK.ACQUIRE mine LEASE 600000")
+        server.say("CONFIG SET maxmemory 1")
+        assert str(server.say("LOCK.ACQUIRE report")).startswith("-OOM")
+        assert "OOM" in Operator(server).run("tether why report")
+        assert holder.run("LOCK.EXTEND mine 600000") == 1
+        assert holder.run("LOCK.RELEASE mine") == 0
+        Operator(server).run_all(in_row("Out of memory", "`mem_clients_normal`, with few"))
+        Operator(server).run_all(blocks("Out of memory")[0])
+        assert isinstance(server.say("LOCK.ACQUIRE report"), int)
+
+
+# ---- tasks ----
+
+
+def test_the_module_is_loaded_into_a_running_server():
+    with Daemon(module=False) as server:
+        Operator(server).run_all(blocks("Load the module into a running server")[0])
+        assert isinstance(server.say("LOCK.ACQUIRE report"), int)
+
+
+def test_a_server_and_its_replica_are_upgraded_and_one_goes_back():
+    with Daemon() as master, Daemon() as replica:
+        replica.say(f"REPLICAOF 127.0.0.1 {master.port}")
+        replica.say("CONFIG REWRITE")
+        at_master, at_replica = Operator(master, replica=replica), Operator(replica)
+        library, hand_over = blocks("Upgrade")
+        for server in [master, replica]:
+            for name in ["libtether.so", "libtether.so.former"]:
+                shutil.copy(MODULE, server.path / name)
+
+        def files(server: Daemon) -> int:
+            return (server.path / "lib/libtether.so").stat().st_ino
+
+        before = files(replica)
+        at_replica.run_all(library)
+        assert files(replica) != before, "the library was overwritten in place"
+        up = lambda: "master_link_status:up" in at_master.run(hand_over[0])
+        eventually("the replica's link", up)
+        eventually("a replica that is online", lambda: "state=online" in master.say("INFO replication"))
+        eventually("a hand-over", lambda: at_master.attempt(hand_over[1])[0] == 0)
+        eventually("the hand-over's end", lambda: "slave" in at_master.run(hand_over[2]))
+        at_master.run_all(library)
+        assert "master" in at_replica.run("redis-cli ROLE")
+
+        setting = "tether.log-max-len"
+        replica.say(f"CONFIG SET {setting} 7")
+        replica.say("CONFIG REWRITE")
+        assert setting in replica.conf.read_text()
+        at_replica.run_all(blocks("Downgrade")[0])
+        assert setting not in replica.conf.read_text()
+        assert not (replica.path / "lib/libtether.so.new").exists()
+
+
+def test_the_module_is_removed():
+    copies, migration = blocks("Remove")
+    with Daemon("appendonly yes") as server:
+        server.say("SET key value")
+        assert server.say("SETTP lock ann") == 1
+        eventually("the end of the lock", lambda: server.say("EXISTS lock") == 0)
+        if re.search("redis_version:7.0", server.say("INFO server")) and "valkey_version" not in server.say("INFO server"):
+            with Daemon(module=False) as other:
+                Operator(server, {"<host>": "127.0.0.1", "<port>": other.port}).run_all(migration)
+                assert other.say("GET key") == "value"
+            return
+        Operator(server).run_all(copies)
+        assert "unknown command" in server.say("LOCK.SERVER")
+        assert server.say("GET key") == "value"
+        server.stop()
+        server.boot()
+        assert server.say("GET key") == "value"
+
+
+def test_a_server_with_the_module_does_not_start():
+    text = section("A server with the module does not start")
+    load, include = blocks("Load the module when a server starts", "conf")[0]
+    cases = {
+        "Can't load module from": [load, load],
+        "Module Configuration detected without loadmodule": [include],
+        "Fatal error, can't open config file": [load, include.replace(".conf", ".gone")],
+    }
+    for said, lines in cases.items():
+        assert said in text, f"no row for {said}"
+        with Daemon(module=False) as server:
+            server.stop()
+            server.conf.write_text("".join(server.meant(line) + "\n" for line in lines) + server.conf.read_text())
+            done = subprocess.run([SERVER, server.conf], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  text=True, timeout=PATIENCE_S)
+            assert done.returncode != 0 and said in done.stdout, f"{said}: {done.stdout}"
+            if said.startswith("Can't load"):
+                look = next(piece for piece in text.split("`") if piece.startswith("grep "))
+                assert len(Operator(server).run(look).splitlines()) == 2
+
+
+def main() -> int:
+    tests = {name: test for name, test in globals().items() if name.startswith("test_")}
+    chosen = [name for name in tests if not sys.argv[5:] or any(word in name for word in sys.argv[5:])]
+    failed = 0
+    for name in chosen:
+        try:
+            tests[name]()
+            print(f"{name} ... ok", flush=True)
+        except Exception:
+            failed += 1
+            print(f"{name} ... FAILED\n{traceback.format_exc()}", flush=True)
+    word = "FAILED" if failed else "ok"
+    print(f"test result: {word}. {len(chosen) - failed} passed; {failed} failed; {len(tests) - len(chosen)} filtered out")
+    return 1 if failed else 0
+
+
+sys.exit(main())
