@@ -158,7 +158,7 @@ prepare() {
     mkdir -p "$WORK/out"
     for tree in {with,without}.{0,1}; do
         rm -rf "${WORK:?}/$tree"
-        cp -r "$source" "$WORK/$tree"
+        cp -r "$source/." "$WORK/$tree"
         programs "$WORK/$tree/src" "$PWD/.servers/$NAME"
     done
     for config in "$WORK"/with.*/tests/assets/{default,minimal,minimal-cluster}.conf; do
