@@ -6,7 +6,7 @@ export SERVER PORT PROFILE
 SERVERS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster build test test-clients test-servers test-matrix nightly bench hostile instructions profile lint soak clients fuzz sanitize campaign upstream upgrade servers clean-servers python conform vectors dist monitoring runbook
+.PHONY: help run run-cluster build test test-clients test-servers test-matrix nightly bench hostile instructions profile lint soak clients fuzz sanitize campaign upstream upgrade servers clean-servers python conform vectors dist monitoring runbook pictures
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ dist: ## what a release consists of, in target/dist/: module, command line, .deb
 
 runbook: ## of test-clients, only the steps of docs/operations.md, as they are written there; RUNBOOK="upgraded" a part
 	@scripts/runbook.sh $(RUNBOOK)
+
+pictures: ## draws docs/holder-dies.svg and docs/failover.svg from real runs
+	@scripts/runbook.sh --draw
 
 monitoring: build ## the metrics, alerts and board in packaging/monitoring, with a real exporter and Prometheus
 	@scripts/monitoring.sh

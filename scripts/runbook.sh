@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Runs each step of docs/operations.md as it is written there, on a real server that has the symptom:
 #
-#   scripts/runbook.sh [NAME..]     all of it, or the tests whose names contain these words (TETHER_SERVER, TETHER_MODULE)
+#   scripts/runbook.sh [NAME..]     all of it, or the tests whose names contain these words (TETHER_SERVER, TETHER_MODULE). Without NAMEs
+#                                   also: the pictures of docs/ are those that a run gives
+#   scripts/runbook.sh --draw       draws these pictures
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -9,9 +11,11 @@ scripts/need.sh python redis-cli
 server=${TETHER_SERVER:-$(scripts/need.sh server >&2 && scripts/need.sh --server-path)}
 client=$(dirname "$server")/redis-cli
 [ -x "$client" ] || client=$(command -v redis-cli || command -v valkey-cli)
-tether=$(cargo build --package tether-cli --message-format=json-render-diagnostics | sed -n 's/.*"executable":"\([^"]*\/tether\)".*/\1/p' | tail -n 1)
 module=${TETHER_MODULE:-}
 if [ -z "$module" ]; then
     module=$(cargo build --package tether --message-format=json-render-diagnostics | grep -oE '"[^"]*/libtether\.(so|dylib)"' | tail -n 1 | tr -d '"')
 fi
-exec python3 -B tests/runbook/run.py "$server" "$client" "$module" "$tether" "$@"
+[ "${1:-}" != --draw ] || exec python3 -B tests/runbook/draw.py "$server" "$module"
+tether=$(cargo build --package tether-cli --message-format=json-render-diagnostics | sed -n 's/.*"executable":"\([^"]*\/tether\)".*/\1/p' | tail -n 1)
+python3 -B tests/runbook/run.py "$server" "$client" "$module" "$tether" "$@"
+[ $# -gt 0 ] || python3 -B tests/runbook/draw.py "$server" "$module" --check
