@@ -6,9 +6,9 @@
 #
 # SERVER=/path/to/redis-server takes another server than Valkey 9.1 of servers.sh.
 #
-# The clients come from PyPI, npm and crates.io, in the versions that tests/clients/ names, and from Debian sid, in those that it
-# has on the day; with them come Ruby, PHP, Perl, Lua and Go. All are put into target/clients/<language>/, nothing is installed
-# but what need.sh names: Python, Node.js and a C compiler. Each gets a program `run`, which runs the programs of tests/clients/<language>/.
+# The clients come from PyPI, npm, crates.io and Go's module proxy, in the versions that tests/clients/ names, and from Debian sid,
+# in those that it has on the day; with them come Ruby, PHP, Perl and Lua. All are put into target/clients/<language>/, nothing is
+# installed but what need.sh names: Python, Node.js, Go and a C compiler. Each gets a program `run`, which runs the programs of tests/clients/<language>/.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -40,18 +40,7 @@ fetch_rust() { run 'exec "$here/target/debug/$@"'; }
 
 fetch_c() { run 'exec "$here/$@"'; }
 
-# Of Go only what is named: the rest would be gigabytes.
-fetch_go() {
-    local folder=src/github.com/redis/go-redis
-    debian_alone unpacked "golang-1.27-go golang-1.27-src golang-github-redis-go-redis-dev golang-github-gomodule-redigo-dev
-        golang-github-cespare-xxhash-v2-dev golang-github-dgryski-go-rendezvous-dev" sid
-    # As it is imported: github.com/redis/go-redis/v9.
-    mkdir -p "path/$folder"
-    ln -s "$PWD/unpacked/usr/share/gocode/$folder" "path/$folder/v9"
-    ln -s "$SOURCES/go" path/src/clients
-    basename "$TMP"/apt/archives/golang-github-gomodule-redigo-dev_* | sed 's/.*%3a//; s/-.*//' > redigo.version
-    run 'exec "$here/bin/$@"'
-}
+fetch_go() { run 'exec "$here/bin/$@"'; }
 
 # The rest runs by sid's own loader and libraries, wherever it lies: LIB is where they are.
 fetch_ruby() {
@@ -111,9 +100,7 @@ build_c() {
 }
 
 build_go() {
-    mkdir -p bin
-    GOROOT=$(echo "$PWD"/unpacked/usr/lib/go-*) GOPATH=$PWD/path:$PWD/unpacked/usr/share/gocode GO111MODULE=off GOFLAGS='' CGO_ENABLED=0 GOCACHE=$PWD/cache \
-        unpacked/usr/lib/go-*/bin/go build -ldflags "-X main.version=$(cat redigo.version)" -o bin/ clients/goredis clients/redigo
+    (cd "$SOURCES/go" && CGO_ENABLED=0 go build -buildvcs=false -o "$ROOT/go/bin/" ./goredis ./redigo ./rueidis)
 }
 
 # ---- all of it -------------------------------------------------------------------------------------------------
@@ -125,6 +112,7 @@ for NAME in "${languages[@]}"; do
         node) scripts/need.sh node npm ;;
         c) scripts/need.sh cc && scripts/servers.sh hiredis ;;
         rust) scripts/need.sh cargo ;;
+        go) scripts/need.sh go ;;
     esac
 done
 [ -n "${SERVER:-}" ] || scripts/servers.sh valkey-9.1

@@ -74,17 +74,3 @@ debian() {
         dpkg-deb -x "$deb" "$to"
     done
 }
-
-# debian_alone FOLDER PACKAGES SUITE...: PACKAGES without what they depend on, unpacked into FOLDER.
-debian_alone() {
-    local to=$1 packages=$2 deb options
-    shift 2
-    mkdir -p "$to"
-    ask_apt "$@"
-    # shellcheck disable=SC2086
-    (cd "$TMP/apt/archives" && apt-get "${options[@]}" download $packages >&2) \
-        || die "$NAME: apt could not download $packages of $* from the system's Debian mirror"
-    for deb in "$TMP"/apt/archives/*.deb; do
-        dpkg-deb -x "$deb" "$to"
-    done
-}

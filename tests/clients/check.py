@@ -61,6 +61,8 @@ CLIENTS = [
     ("go-redis, RESP2", "go", "goredis", 2),
     ("go-redis, RESP3", "go", "goredis", 3),
     ("redigo", "go", "redigo", 0),
+    ("rueidis, RESP2", "go", "rueidis", 2),
+    ("rueidis, RESP3", "go", "rueidis", 3),
     ("redis-rb", "ruby", "redis_rb.rb", 0),
     ("redis-client, RESP2", "ruby", "redis_client.rb", 2),
     ("redis-client, RESP3", "ruby", "redis_client.rb", 3),

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +21,17 @@ const threads = 8
 func Arguments() (address string, protocol int) {
 	protocol, _ = strconv.Atoi(os.Args[3])
 	return os.Args[1] + ":" + os.Args[2], protocol
+}
+
+// Version is that of a module that the program was built with.
+func Version(module string) string {
+	built, _ := debug.ReadBuildInfo()
+	for _, each := range built.Deps {
+		if each.Path == module {
+			return strings.TrimPrefix(each.Version, "v")
+		}
+	}
+	return "?"
 }
 
 func answer(call Call, words []any) string {

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"context"
 	"clients/adapter"
+	"context"
 	"errors"
 	"time"
 

@@ -7,9 +7,6 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// What there is of redigo does not say; the build does.
-var version = "?"
-
 func main() {
 	address, _ := adapter.Arguments()
 	// It closes what is idle above MaxIdle, and with it ends what that holds.
@@ -19,7 +16,7 @@ func main() {
 		defer connection.Close()
 		return connection.Do(words[0].(string), words[1:]...)
 	}
-	adapter.Serve(version, call, func() (adapter.Call, any, error) { return holder(address) })
+	adapter.Serve(adapter.Version("github.com/gomodule/redigo"), call, func() (adapter.Call, any, error) { return holder(address) })
 }
 
 func holder(address string) (adapter.Call, any, error) {
