@@ -13,8 +13,12 @@ import (
 	"tether/internal/core"
 )
 
-// How often a request is referred to another node (P-CLUSTER-3).
-const maxReferrals = 5
+const (
+	// How often a request is referred to another node (P-CLUSTER-3).
+	maxReferrals = 5
+	// A watch or candidate that has been at a node for so long has arrived there: the next slot that moves counts anew.
+	settled = time.Second
+)
 
 // A cluster has a link for each master that it was referred to (P-CLUSTER-1), and begins with the one of Open's address.
 type cluster struct {

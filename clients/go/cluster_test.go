@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -131,6 +132,66 @@ func TestClusterSlotMoves(t *testing.T) {
 	next := <-waits
 	if next == nil || next.CheckServer(t.Context()) != nil || isFree(to, key) {
 		t.Fatal("the waiter goes on at the new node")
+	}
+}
+
+// move gives the slot of a key to another node; the former one hears of it from that.
+func move(key string, from, to *tethertest.Server) {
+	slot := core.Slot(key)
+	to.Do("CLUSTER", "SETSLOT", slot, "IMPORTING", from.Do("CLUSTER", "MYID"))
+	to.Do("CLUSTER", "SETSLOT", slot, "NODE", to.Do("CLUSTER", "MYID"))
+}
+
+// What watches a slot goes with it, there and back, and tells nothing twice (P-CLUSTER-7).
+func TestClusterWatchesGoWithTheirSlot(t *testing.T) {
+	all := nodes(t, 2)
+	key := keyOf(0, 2)
+	locks := open(t, all[0].URL, &tether.Options{Cluster: true})
+	watched := began(t, locks.Watch(t.Context(), key+"watched"))
+	members := began(t, locks.Presence(t.Context(), key+"members:"))
+	leaders := make(chan tether.Leader, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Add(1)
+	defer running.Wait()
+	defer cancel()
+	go func() {
+		defer running.Done()
+		locks.Elect(key+"leader", "me").Run(ctx, tether.Callbacks{Leader: func(leader tether.Leader) { leaders <- leader }})
+	}()
+	leads := func() {
+		for leader := range leaders {
+			if leader.Value != nil {
+				return
+			}
+		}
+	}
+	if event := watched(); event.Change != tether.Missing {
+		t.Fatal(event)
+	}
+	leads()
+	for at, from := range all {
+		to := all[1-at]
+		move(key, from, to)
+		leads()
+		to.Do("SET", key+"watched", "1")
+		if event := watched(); event.Change != tether.Added {
+			t.Fatal(event)
+		}
+		to.Do("DEL", key+"watched")
+		if event := watched(); event.Change != tether.Deleted {
+			t.Fatal(event)
+		}
+		held := acquire(t, locks.Temporary(key+"members:1", "here"))
+		if event := members(); event.Change != tether.Joined {
+			t.Fatal(event)
+		}
+		if err := held.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if event := members(); event.Change != tether.Left {
+			t.Fatal(event)
+		}
 	}
 }
 

@@ -35,22 +35,29 @@ func (e *Election) Run(ctx context.Context, callbacks Callbacks) error {
 	name := e.want.Keys[0]
 	var observers sync.WaitGroup
 	defer observers.Wait()
-	observing, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	if callbacks.Leader != nil {
 		observers.Add(1)
 		go func() {
 			defer observers.Done()
-			for leader, err := range e.locks.Observe(observing, name) {
-				if err == nil {
-					callbacks.Leader(leader)
+			for leader, err := range e.locks.Observe(ctx, name) {
+				if err != nil {
+					cancel(err) // Where nobody can say who leads, Run ends, too.
+					return
 				}
+				callbacks.Leader(leader)
 			}
 		}()
 	}
 	for route := e.locks.route(name); ; {
 		c := &candidate{ctx: ctx, locks: e.locks, link: route.link, terms: make(chan *Held, 1), failed: make(chan error, 1), name: name}
-		if err := c.run(callbacks, route.want(e.want)); !route.follows(err) {
+		since := now()
+		err := c.run(callbacks, route.want(e.want))
+		if now()-since > settled {
+			route.referrals = 0
+		}
+		if !route.follows(err) {
 			return err
 		}
 	}

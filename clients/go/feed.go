@@ -3,6 +3,8 @@ package tether
 import (
 	"context"
 	"sync"
+
+	"tether/internal/core"
 )
 
 // What a slow reader may leave untaken, beside one event for each key (P-WATCH-5).
@@ -41,6 +43,13 @@ func (f *feed[E]) finish(why error) {
 	f.wake()
 }
 
+// reopen has it go on after its end.
+func (f *feed[E]) reopen() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.end = nil
+}
+
 func (f *feed[E]) wake() {
 	select {
 	case f.ready <- struct{}{}:
@@ -75,31 +84,35 @@ func (f *feed[E]) take(ctx context.Context, name string) (event E, err error) {
 	}
 }
 
-// follow gives the events of a watch one by one, and the error at the end. While nothing was given it goes where a node of a
-// cluster refers to.
+// follow gives the events of a watch one by one, and the error at the end. It goes where a node of a cluster refers to, and goes
+// on there (P-CLUSTER-7).
 func follow[E any](
-	ctx context.Context, route *route, name string, yield func(E, error) bool, begin func(*link, string) (*feed[E], func()),
+	ctx context.Context, route *route, name string, events *feed[E], yield func(E, error) bool, begin, end func(*core.Core),
 ) {
-	var err error
-	for isFirst := true; isFirst && (err == nil || route.follows(err)); {
-		func() {
-			watched, end := begin(route.link, name)
-			defer end() // Also if the reader panics.
+	for {
+		at, since := route.link, now()
+		at.do(begin)
+		err := func() error {
+			defer at.do(end) // Also if the reader panics.
 			for {
-				var event E
-				if event, err = watched.take(ctx, name); err != nil {
-					return
-				}
-				isFirst = false
-				if !yield(event, nil) {
-					return
+				event, err := events.take(ctx, name)
+				if err != nil || !yield(event, nil) {
+					return err
 				}
 			}
 		}()
-	}
-	if err != nil {
-		var none E
-		yield(none, err)
+		if now()-since > settled {
+			route.referrals = 0
+		}
+		if err == nil {
+			return
+		}
+		if !route.follows(err) {
+			var none E
+			yield(none, err)
+			return
+		}
+		events.reopen()
 	}
 }
 

@@ -37,12 +37,15 @@ func (e KeyEvent) IsThere() bool { return e.Change == Exists || e.Change == Adde
 // the context's. A reader that is slow by more than 1,024 events misses changes that cancel each other, never the last state.
 func (l *Locks) Watch(ctx context.Context, keys ...string) iter.Seq2[KeyEvent, error] {
 	return func(yield func(KeyEvent, error) bool) {
-		follow(ctx, l.route(keys...), strings.Join(keys, " "), yield, func(link *link, name string) (*feed[KeyEvent], func()) {
-			w := &keyWatch{newFeed(mergeKeys), name}
-			var watch *core.Watch
-			link.do(func(c *core.Core) { watch = c.Watch(keys, w) })
-			return w.feed, func() { link.do(func(c *core.Core) { c.Unwatch(watch) }) }
-		})
+		w := &keyWatch{newFeed(mergeKeys), strings.Join(keys, " ")}
+		var watch *core.Watch
+		follow(ctx, l.route(keys...), w.name, w.feed, yield, func(c *core.Core) {
+			if watch == nil {
+				watch = c.Watch(keys, w)
+			} else {
+				c.GoOnWatching(watch)
+			}
+		}, func(c *core.Core) { c.Unwatch(watch) })
 	}
 }
 
@@ -84,13 +87,22 @@ type Member struct {
 // error: an [Error], or the context's.
 func (l *Locks) Presence(ctx context.Context, prefix string) iter.Seq2[Member, error] {
 	return func(yield func(Member, error) bool) {
-		follow(ctx, l.route(prefix), prefix, yield, func(link *link, name string) (*feed[Member], func()) {
-			w := &presence{newFeed(mergeMembers), name}
-			var watch *core.Presence
-			link.do(func(c *core.Core) { watch = c.Presence(prefix, w) })
-			return w.feed, func() { link.do(func(c *core.Core) { c.EndPresence(watch) }) }
-		})
+		w := &presence{newFeed(mergeMembers), prefix}
+		followPrefix(ctx, l.route(prefix), prefix, w.feed, yield, func(c *core.Core) *core.Presence { return c.Presence(prefix, w) })
 	}
+}
+
+func followPrefix[E any](
+	ctx context.Context, route *route, prefix string, events *feed[E], yield func(E, error) bool, begin func(*core.Core) *core.Presence,
+) {
+	var watch *core.Presence
+	follow(ctx, route, prefix, events, yield, func(c *core.Core) {
+		if watch == nil {
+			watch = begin(c)
+		} else {
+			c.GoOnPresent(watch)
+		}
+	}, func(c *core.Core) { c.EndPresence(watch) })
 }
 
 type presence struct {
@@ -130,12 +142,8 @@ type Leader struct {
 // the context's.
 func (l *Locks) Observe(ctx context.Context, election string) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
-		follow(ctx, l.route(election), election, yield, func(link *link, name string) (*feed[Leader], func()) {
-			w := &observer{newFeed(func(all []Leader) []Leader { return all[len(all)-1:] }), name}
-			var watch *core.Presence
-			link.do(func(c *core.Core) { watch = c.Observe(election, w) })
-			return w.feed, func() { link.do(func(c *core.Core) { c.EndPresence(watch) }) }
-		})
+		w := &observer{newFeed(func(all []Leader) []Leader { return all[len(all)-1:] }), election}
+		followPrefix(ctx, l.route(election), election, w.feed, yield, func(c *core.Core) *core.Presence { return c.Observe(election, w) })
 	}
 }
 

@@ -8,6 +8,8 @@ import type { Bytes } from "./resp.js";
 import { slot } from "./slot.js";
 
 const MOST_REDIRECTIONS = 5; // P-CLUSTER-3
+/** A watch or candidate that has been at a node for so many milliseconds has arrived there: the next slot that moves counts anew. */
+const SETTLED = 1000;
 
 type Tell = (event: Event) => void;
 type Begin = Extract<Call, { call: "acquire" | "watch" | "presence" }>;
@@ -20,8 +22,11 @@ interface Asked {
   redirections: number;
   /** It follows an ASK, which is done once. */
   isAsking: boolean;
-  /** Members of a presence that were told. */
-  readonly members: Set<Bytes>;
+  /** When it came to this node. */
+  since: number;
+  /** What a watch or presence was told, undefined before its first event. */
+  keys: Map<Bytes, boolean> | undefined;
+  members: Map<Bytes, { readonly token: number; readonly value: Bytes | null }> | undefined;
 }
 
 /**
@@ -56,7 +61,8 @@ export class Cluster implements Carrier {
     const [seed = ""] = this.#addresses.keys();
     const node = this.#slots.get(number) ?? seed;
     const began = performance.now();
-    this.#asked.set(call.id, { call, began, node, redirections: 0, isAsking: false, members: new Set() });
+    const asked = { call, began, node, redirections: 0, isAsking: false, since: began };
+    this.#asked.set(call.id, { ...asked, keys: undefined, members: undefined });
     this.#node(node, number).do(call);
   }
 
@@ -91,8 +97,7 @@ export class Cluster implements Carrier {
     const asked = this.#asked.get(event.id);
     if (asked === undefined || asked.node !== node) return;
     if ((event.kind === "refused" || event.kind === "ended") && this.#follow(asked, event)) return;
-    if (event.kind === "presence" && event.is === "del") asked.members.delete(event.key);
-    else if (event.kind === "presence") asked.members.add(event.key);
+    remember(asked, event);
     const isOver = event.kind === "refused" || event.kind === "ended" || event.kind === "over";
     const isEnd = event.kind === "lost" || event.kind === "released";
     const isCandidate = asked.call.call === "acquire" && asked.call.terms.elect;
@@ -103,6 +108,7 @@ export class Cluster implements Carrier {
   /** Goes where a MOVED or an ASK says, if it may (P-CLUSTER-3, P-CLUSTER-4). */
   #follow(asked: Asked, { code, text: said }: Failure): boolean {
     const isAsk = code === "ASK";
+    if (isSettled(asked)) asked.redirections = 0;
     const [, number, place = ""] = said.split(" ");
     const at = place.lastIndexOf(":");
     const isTooMany = isAsk ? asked.isAsking : asked.redirections === MOST_REDIRECTIONS;
@@ -116,19 +122,33 @@ export class Cluster implements Carrier {
     asked.node = name;
     asked.redirections += 1;
     asked.isAsking = isAsk;
-    const { call } = asked;
-    // A fresh snapshot follows.
-    for (const key of asked.members) {
-      this.#tell({ kind: "presence", id: call.id, key, is: "del", reason: "unknown" });
-    }
-    asked.members.clear();
-    this.#node(name, Number(number)).do(call.call === "acquire" ? again(call, asked) : call);
+    asked.since = performance.now();
+    this.#node(name, Number(number)).do(again(asked));
     return true;
   }
 }
 
-/** The request with what is left of its time. */
-function again(call: Extract<Begin, { call: "acquire" }>, { began, isAsking }: Asked): Begin {
+function isSettled({ call, since }: Asked): boolean {
+  return (call.call !== "acquire" || call.terms.elect === true) && performance.now() - since > SETTLED;
+}
+
+/** Keeps what was told, for the next node to tell the difference only (P-CLUSTER-7). */
+function remember(asked: Asked, event: Event): void {
+  if (event.kind === "watch") {
+    asked.keys ??= new Map();
+    asked.keys.set(event.key, event.is === "exists" || event.is === "added");
+  } else if (asked.call.call === "presence" && (event.kind === "presence" || event.kind === "leader")) {
+    asked.members ??= new Map();
+    const key = event.kind === "presence" ? event.key : asked.call.prefix;
+    if ("value" in event) asked.members.set(key, { token: event.token, value: event.value });
+    else asked.members.delete(key);
+  }
+}
+
+/** The request with what is left of its time, or the watch with what it was told. */
+function again({ call, began, isAsking, keys, members }: Asked): Begin {
+  if (call.call === "watch") return keys ? { ...call, told: keys } : call;
+  if (call.call === "presence") return members ? { ...call, told: members } : call;
   const { wait } = call.terms;
   const left = wait ? Math.max(1, wait - (performance.now() - began)) : wait;
   return { ...call, terms: { ...call.terms, wait: left, asking: isAsking } };

@@ -10,7 +10,7 @@ import { type ErrorName, type Event, type Failure, failure, type Order } from ".
 import { type Clocks, type Errand, type Id, placeOf, Request, roundUp, type Span, type Terms } from "./request.js";
 import { type Bytes, ErrorReply, type Frame, Push } from "./resp.js";
 import { hashTag, slot } from "./slot.js";
-import { cut, Presences, Watches } from "./watching.js";
+import { cut, type Members, Presences, Watches } from "./watching.js";
 
 /** How a client is set. Times are in milliseconds. */
 export interface Settings {
@@ -32,6 +32,7 @@ export type Verdict = "held" | "waiting" | "released" | { readonly lost: string 
 // P-ERR-2, P-FENCE-6.
 const MOMENTARY = new Set(["BUSY", "LOADING", "CLUSTERDOWN", "TRYAGAIN"]);
 const UNWRITABLE = new Set(["NOREPLICAS", "MISCONF", "OOM"]);
+const ON_ITS_WAY = new Set(["ASK"]); // P-CLUSTER-7
 const NOT_HERE = new Set(["READONLY", "MASTERDOWN"]);
 const VOUCH_FOR_NOTHING = new Set(["LOADING", "MASTERDOWN", "READONLY"]);
 
@@ -140,7 +141,7 @@ export class Core {
       send: (words: Bytes[], then: (reply: Frame) => void) => this.#send(words, then),
       tryAgain: (again: () => void) => this.#tryAgain(again),
       tell: (event: Event) => this.#tell(event),
-      isMomentary: (reply: Frame) => isOf(MOMENTARY, reply),
+      isMomentary: (reply: Frame) => isOf(MOMENTARY, reply) || isOf(ON_ITS_WAY, reply),
       isUnwritable: (reply: Frame) => isOf(UNWRITABLE, reply),
     };
     this.#watches = new Watches(wire);
@@ -268,7 +269,9 @@ export class Core {
 
   #ping(): void {
     this.#pinged = this.#now;
-    if (this.#isProgramAlive) this.#send(["PING"], () => {});
+    if (!this.#isProgramAlive) return;
+    this.#send(["PING"], () => {});
+    if (this.#settings.cluster) this.#watches.askAgain();
   }
 
   get #isProgramAlive(): boolean {
@@ -521,12 +524,13 @@ export class Core {
     return this.#byId.get(id)?.lease;
   }
 
-  watch(id: Id, keys: readonly Bytes[]): void {
+  /** `told`: of each key what the watcher was told at another node, of whether it exists. */
+  watch(id: Id, keys: readonly Bytes[], told?: ReadonlyMap<Bytes, boolean>): void {
     if (this.#isClosed) return this.#ended(id, failure("closed", "the client was closed"));
     if (this.#settings.cluster && new Set(keys.map(slot)).size > 1) {
       return this.#ended(id, failure("crossslot", "in a cluster all keys must be of one slot"));
     }
-    this.#watches.watch(id, keys);
+    this.#watches.watch(id, keys, told);
     this.#needLink();
   }
 
@@ -534,13 +538,16 @@ export class Core {
     this.#watches.unwatch(id);
   }
 
-  /** The temporary keys with this prefix; `isOfLeader`: the one that is the whole of it. */
-  presence(id: Id, prefix: Bytes, isOfLeader = false): void {
+  /**
+   * The temporary keys with this prefix; `isOfLeader`: the one that is the whole of it. `told`: those
+   * that the observer was told of at another node.
+   */
+  presence(id: Id, prefix: Bytes, isOfLeader = false, told?: Members): void {
     if (this.#isClosed) return this.#ended(id, failure("closed", "the client was closed"));
     if (this.#settings.cluster && hashTag(prefix) === undefined) {
       return this.#ended(id, failure("crossslot", "in a cluster a prefix needs a hash tag, such as members:{eu}:"));
     }
-    this.#presences.watch(id, prefix, isOfLeader);
+    this.#presences.watch(id, prefix, isOfLeader, told);
     this.#needLink();
   }
 

@@ -4,14 +4,26 @@ import { type Event, type Failure, failure, type Order } from "./events.js";
 import { type Line, NoLine } from "./line.js";
 import type { Id, Span, Terms } from "./request.js";
 import type { Bytes, Frame } from "./resp.js";
+import type { Members } from "./watching.js";
 
 /** What can be asked of an engine. */
 export type Call =
   | { readonly call: "acquire"; readonly id: Id; readonly terms: Terms }
   | { readonly call: "release" | "giveUp" | "checkServer" | "unwatch" | "endPresence"; readonly id: Id }
   | { readonly call: "extend"; readonly id: Id; readonly lease: number }
-  | { readonly call: "watch"; readonly id: Id; readonly keys: readonly Bytes[] }
-  | { readonly call: "presence"; readonly id: Id; readonly prefix: Bytes; readonly isOfLeader: boolean }
+  | {
+      readonly call: "watch";
+      readonly id: Id;
+      readonly keys: readonly Bytes[];
+      readonly told?: ReadonlyMap<Bytes, boolean>;
+    }
+  | {
+      readonly call: "presence";
+      readonly id: Id;
+      readonly prefix: Bytes;
+      readonly isOfLeader: boolean;
+      readonly told?: Members;
+    }
   | { readonly call: "close" };
 
 /** Carries calls out, and tells events: here, in a Worker, or in the nodes of a cluster. */
@@ -79,13 +91,13 @@ export class Engine implements Carrier {
         core.checkServer(call.id);
         break;
       case "watch":
-        core.watch(call.id, call.keys);
+        core.watch(call.id, call.keys, call.told);
         break;
       case "unwatch":
         core.unwatch(call.id);
         break;
       case "presence":
-        core.presence(call.id, call.prefix, call.isOfLeader);
+        core.presence(call.id, call.prefix, call.isOfLeader, call.told);
         break;
       case "endPresence":
         core.endPresence(call.id);

@@ -14,11 +14,15 @@ export interface Wire {
   readonly isUnwritable: (reply: Frame) => boolean;
 }
 
-/** `asked`: the first state is to come; `known`; `leaving`: UNWATCHEX is not answered. */
+const MOST_ASKED_AGAIN = 64; // P-CLUSTER-7
+
+/** `asked`: the state is to come; `known`; `leaving`: UNWATCHEX is not answered. */
 interface Watched {
   readonly by: Set<Id>;
   phase: "asked" | "known" | "leaving";
   isThere: boolean;
+  /** It is asked for again, and `isThere` is so. */
+  isAgain: boolean;
 }
 
 interface Watcher {
@@ -31,6 +35,8 @@ export class Watches {
   readonly #wire: Wire;
   readonly #watchers = new Map<Id, Watcher>();
   readonly #watched = new Map<Bytes, Watched>();
+  /** The last of the keys that was asked for again. */
+  #asked = 0;
 
   constructor(wire: Wire) {
     this.#wire = wire;
@@ -40,12 +46,13 @@ export class Watches {
     return this.#watchers.size > 0;
   }
 
-  watch(id: Id, keys: readonly Bytes[]): void {
-    this.#watchers.set(id, { keys: [...keys], told: new Map() });
+  /** `told`: of each key what the watcher was told at another node of a cluster (P-CLUSTER-7). */
+  watch(id: Id, keys: readonly Bytes[], told: ReadonlyMap<Bytes, boolean> = new Map()): void {
+    this.#watchers.set(id, { keys: [...keys], told: new Map(told) });
     for (const key of keys) {
       const watched = this.#watched.get(key);
       if (watched === undefined) {
-        this.#watched.set(key, { by: new Set([id]), phase: "asked", isThere: false });
+        this.#watched.set(key, { by: new Set([id]), phase: "asked", isThere: false, isAgain: false });
         this.#ask(key);
       } else {
         watched.by.add(id);
@@ -67,8 +74,23 @@ export class Watches {
         this.#watched.delete(key);
       } else {
         watched.phase = "asked";
+        watched.isAgain = false;
         this.#ask(key);
       }
+    }
+  }
+
+  /** Finds out whether the slots of watched keys are still here (P-CLUSTER-7). */
+  askAgain(): void {
+    const keys = [...this.#watched.keys()];
+    for (let count = Math.min(keys.length, MOST_ASKED_AGAIN); count > 0; count -= 1) {
+      this.#asked = (this.#asked + 1) % keys.length;
+      const key = keys[this.#asked] as Bytes;
+      const watched = this.#watched.get(key);
+      if (watched?.phase !== "known") continue;
+      watched.phase = "asked";
+      watched.isAgain = true;
+      this.#ask(key);
     }
   }
 
@@ -96,7 +118,9 @@ export class Watches {
   #answered(key: Bytes, reply: Frame): void {
     const watched = this.#watched.get(key);
     if (watched?.phase !== "asked") return;
-    if (this.#wire.isMomentary(reply)) {
+    if (watched.isAgain && reply instanceof ErrorReply && reply.code !== "MOVED") {
+      this.#known(key, watched, watched.isThere);
+    } else if (this.#wire.isMomentary(reply)) {
       this.#wire.tryAgain(() => this.#ask(key));
     } else if (reply instanceof ErrorReply) {
       this.#watched.delete(key);
@@ -114,6 +138,7 @@ export class Watches {
   #known(key: Bytes, watched: Watched, isThere: boolean): void {
     watched.phase = "known";
     watched.isThere = isThere;
+    watched.isAgain = false;
     if (watched.by.size === 0) this.#unask(key, watched);
     for (const id of watched.by) this.#say(id, key, isThere);
   }
@@ -153,13 +178,13 @@ interface Member {
   readonly value: Bytes | null;
 }
 
-type Members = Map<Bytes, Member>;
+export type Members = ReadonlyMap<Bytes, Member>;
 
 /** `next` is the snapshot that is being read, and `isLive` says that it is complete. */
 interface Prefix {
   readonly by: Set<Id>;
-  members: Members;
-  next: Members;
+  members: Map<Bytes, Member>;
+  next: Map<Bytes, Member>;
   isLive: boolean;
 }
 
@@ -168,6 +193,8 @@ interface Observer {
   /** It wants the leader of an election: the key that is the whole prefix (P-ELECT-3). */
   readonly isOfLeader: boolean;
   hasHeard: boolean;
+  /** Until the first snapshot: what it was told before. */
+  told: Members | undefined;
 }
 
 /** WATCHTP for all who watch temporary keys (P-PRES-1 to P-PRES-4, P-ELECT-3). */
@@ -184,12 +211,13 @@ export class Presences {
     return this.#observers.size > 0;
   }
 
-  watch(id: Id, prefix: Bytes, isOfLeader: boolean): void {
-    this.#observers.set(id, { prefix, isOfLeader, hasHeard: false });
+  /** `told`: what it was told at another node of a cluster (P-CLUSTER-7). */
+  watch(id: Id, prefix: Bytes, isOfLeader: boolean, told?: Members): void {
+    this.#observers.set(id, { prefix, isOfLeader, hasHeard: told !== undefined, told: told ?? new Map() });
     const state = this.#prefixes.get(prefix);
     if (state !== undefined) {
       state.by.add(id);
-      if (state.isLive) this.#compare(id, new Map(), state.members);
+      if (state.isLive) this.#compare(id, state.members, state.members);
       return;
     }
     this.#prefixes.set(prefix, { by: new Set([id]), members: new Map(), next: new Map(), isLive: false });
@@ -279,16 +307,19 @@ export class Presences {
     for (const id of state.by) this.#compare(id, old, state.members);
   }
 
-  /** Tells the difference; of a first snapshot, all of it. */
-  #compare(id: Id, old: Members, fresh: Members): void {
+  /** Tells the difference; of a first snapshot, to what the observer was told before. */
+  #compare(id: Id, former: Members, fresh: Members): void {
+    const observer = this.#observers.get(id);
+    if (observer === undefined) return;
+    const old = observer.told ?? former;
+    observer.told = undefined;
     for (const key of [...new Set([...old.keys(), ...fresh.keys()])].sort()) {
       const before = old.get(key);
       const member = fresh.get(key);
       if (before?.token === member?.token && before?.value === member?.value) continue;
       this.#say(id, key, before === undefined ? "add" : "set", member, "unknown");
     }
-    const observer = this.#observers.get(id);
-    if (observer?.isOfLeader && !observer.hasHeard) this.#say(id, observer.prefix, "set", undefined, "");
+    if (observer.isOfLeader && !observer.hasHeard) this.#say(id, observer.prefix, "set", undefined, "");
   }
 
   #say(id: Id, key: Bytes, is: "add" | "set", member: Member | undefined, reason: string): void {

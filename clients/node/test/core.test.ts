@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Core } from "../src/core.js";
 import type { Terms } from "../src/request.js";
-import { ErrorReply } from "../src/resp.js";
+import { ErrorReply, Push } from "../src/resp.js";
 
 /** A core with a session, and what it says. */
 function connected(): Core {
@@ -25,6 +25,7 @@ function connected(): Core {
 
 const words = (core: Core) => core.out.splice(0).map(([word]) => word);
 const told = (core: Core) => core.events.splice(0).map(({ kind, ...rest }) => ("code" in rest ? rest.code : kind));
+const idOf = (event: object) => "id" in event && event.id;
 const at = (core: Core, now: number) => core.tick({ mono: now, boot: now });
 
 test("a task asks again when the server has taken back what it released (P-OWNER-4)", () => {
@@ -159,4 +160,15 @@ test("nothing is vouched for while the program is not seen to live", () => {
   assert.equal(core.check("a"), "held");
   at(core, 5000);
   assert.deepEqual(told(core), ["granted", "lost"]);
+});
+
+test("who comes while the members are read anew hears of all of them, also of those that others know", () => {
+  const core = connected();
+  core.presence("first", "m:");
+  core.recv(["", [["m:1", 7, "v"]]]);
+  core.recv(new Push(["watchtp", "m:", "END swapped"]));
+  assert.deepEqual(core.events.splice(0).map(idOf), ["first"]);
+  core.presence("late", "m:");
+  core.recv(["", [["m:1", 7, "v"]]]);
+  assert.deepEqual(core.events.splice(0).map(idOf), ["late"]);
 });

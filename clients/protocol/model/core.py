@@ -15,6 +15,7 @@ NOT_HERE = {"READONLY", "MASTERDOWN"}
 VOUCH_FOR_NOTHING = {"LOADING", "MASTERDOWN", "READONLY"}
 MARGIN, SHORTEST, SERVERS_WORD, SOUND, LONGEST = 1000, 100, 100, 1000, 1000
 CONNECT_WITHIN = 5000
+MOST_ASKED_AGAIN = 64
 MOST = (1 << 53) - 1
 
 
@@ -126,7 +127,7 @@ class Core:
         self.failed = 0
         self.connect_at = None  # (stamp, delay)
         self.retries, self.retry_at, self.refused = [], None, 0
-        self.watches, self.watched = {}, {}
+        self.watches, self.watched, self.asked_again = {}, {}, 0
         self.presences, self.prefixes = {}, {}
         self.is_closed = False
         self.closing_at = None
@@ -259,6 +260,8 @@ class Core:
         self.pinged = self.now
         if self.keeps("P-FENCE-7"):
             self.send(["PING"], lambda reply: None)
+        if self.client.get("cluster") and self.keeps("P-CLUSTER-7"):
+            self.ask_again()
 
     def on_retry(self, _):
         self.retry_at = None
@@ -1230,7 +1233,9 @@ class Core:
         for key in keys:
             watched = self.watched.get(key)
             if watched is None:
-                self.watched[key] = {"by": [name], "phase": "asked", "is_there": None}
+                self.watched[key] = {
+                    "by": [name], "phase": "asked", "is_there": None, "is_again": False
+                }  # fmt: skip
                 self.send_watch(key)
             else:
                 watched["by"].append(name)
@@ -1268,7 +1273,9 @@ class Core:
         watched = self.watched.get(key)
         if watched is None or watched["phase"] != "asked":
             return None
-        if code(reply) in MOMENTARY:
+        if watched["is_again"] and isinstance(reply, Error) and reply.code != "MOVED":
+            return self.state_known(key, watched["is_there"])
+        if code(reply) in MOMENTARY | {"ASK"}:
             return self.try_again(lambda: self.send_watch(key))
         if isinstance(reply, Error):
             for name in list(watched["by"]):
@@ -1283,7 +1290,7 @@ class Core:
 
     def state_known(self, key, is_there):
         watched = self.watched[key]
-        watched["phase"], watched["is_there"] = "known", is_there
+        watched["phase"], watched["is_there"], watched["is_again"] = "known", is_there, False
         if not watched["by"]:
             watched["phase"] = "leaving"
             return self.send(["UNWATCHEX", key], lambda reply: self.unwatched(key))
@@ -1316,10 +1323,20 @@ class Core:
             if not watched["by"]:
                 del self.watched[key]
                 continue
-            watched["phase"] = "asked"
+            watched["phase"], watched["is_again"] = "asked", False
             self.send_watch(key)
         for prefix in list(self.prefixes):
             self.send_prefix(prefix)
+
+    def ask_again(self):
+        keys = list(self.watched)
+        for _ in range(min(len(keys), MOST_ASKED_AGAIN)):
+            self.asked_again = (self.asked_again + 1) % len(keys)
+            key = keys[self.asked_again]
+            watched = self.watched[key]
+            if watched["phase"] == "known":
+                watched["phase"], watched["is_again"] = "asked", True
+                self.send_watch(key)
 
     # ---- presence ----
 
@@ -1356,7 +1373,7 @@ class Core:
     def page(self, prefix, state, reply):
         if self.prefixes.get(prefix) is not state:
             return None
-        if code(reply) in MOMENTARY | UNWRITABLE:
+        if code(reply) in MOMENTARY | UNWRITABLE | {"ASK"}:
             return self.try_again(lambda: self.send_prefix(prefix))
         if isinstance(reply, Error):
             for name in state["by"]:

@@ -23,6 +23,7 @@ const (
 	connectTimeout = 5 * time.Second        // P-CONN-9
 	closeTimeout   = 2 * time.Second        // P-CLOSE-1
 	closeInBreak   = time.Second            // P-CLOSE-2
+	mostAskedAgain = 64                     // P-CLUSTER-7
 )
 
 // Config is what a user sets.
@@ -190,6 +191,7 @@ type Core struct {
 	prefixes  map[string]*prefix
 	ordered   []*prefix
 	presences int
+	asked     int // The last of the keys that was asked for again.
 
 	closed      bool
 	closingAt   timer
@@ -289,6 +291,9 @@ func (c *Core) Tick(now time.Duration) {
 	if c.isDue(c.pingTimer()) {
 		c.pinged = now
 		c.send([]string{"PING"}, func(resp.Value) {})
+		if c.config.Cluster {
+			c.askAgain()
+		}
 	}
 }
 

@@ -43,6 +43,21 @@ func (p stage) sends(want ...string) {
 	p.Out = nil
 }
 
+// Who comes while the members are read anew hears of all of them, also of those that others know.
+func TestPresenceThatBeginsDuringASnapshot(t *testing.T) {
+	c := newStage(t)
+	member := func(key string) resp.Value { return array(word(key), number(7), word("v")) }
+	c.Presence("m:", nil)
+	c.Receive(array(word(""), array(member("m:1"))))
+	c.Receive(resp.Value{Kind: resp.Push, Items: []resp.Value{word("watchtp"), word("m:"), word("END swapped")}})
+	c.Events = nil
+	late := c.Presence("m:", nil)
+	c.Receive(array(word(""), array(member("m:1"))))
+	if len(c.Events) != 1 || c.Events[0].Presence != late || c.Events[0].Change != "add" {
+		t.Fatal(c.Events)
+	}
+}
+
 // To the server the task still has what it released, until that is taken back or over (P-OWNER-4).
 func TestTaskAsksAgainWhenItsFormerHoldIsSettled(t *testing.T) {
 	c := newStage(t)

@@ -34,6 +34,7 @@ type watchedKey struct {
 	by      []*Watch
 	phase   keyPhase
 	isThere bool
+	isAgain bool // It is asked for again, and isThere is so.
 }
 
 func without[T comparable](all []T, one T) []T {
@@ -43,17 +44,25 @@ func without[T comparable](all []T, one T) []T {
 // Watch tells the state of these keys, and then each change (P-WATCH-2).
 func (c *Core) Watch(keys []string, user any) *Watch {
 	w := &Watch{User: user, keys: keys, told: map[string]bool{}}
+	c.GoOnWatching(w)
+	return w
+}
+
+// GoOnWatching begins with a watch, or goes on with one that has ended at another node, and tells the difference (P-CLUSTER-7).
+func (c *Core) GoOnWatching(w *Watch) {
+	keys := w.keys
 	switch {
 	case c.closed:
 		c.endWatch(w, failure(Closed, "the client was closed"))
-		return w
+		return
 	case len(keys) == 0 || len(set(keys)) < len(keys):
 		c.endWatch(w, &Error{Refused, "KEYS", "no key, or one that is given twice"})
-		return w
+		return
 	case c.config.Cluster && !areOfOneSlot(keys): // P-CLUSTER-2
 		c.endWatch(w, failure(CrossSlot, "the keys are not in one slot"))
-		return w
+		return
 	}
+	w.over = false
 	c.watches++
 	c.needLink()
 	for _, key := range keys {
@@ -69,7 +78,6 @@ func (c *Core) Watch(keys []string, user any) *Watch {
 			c.tellState(w, watched)
 		}
 	}
-	return w
 }
 
 func (c *Core) endWatch(w *Watch, err *Error) {
@@ -127,7 +135,9 @@ func (c *Core) sendUnwatch(watched *watchedKey) {
 func (c *Core) watchAnswered(watched *watchedKey, reply resp.Value) {
 	switch {
 	case c.watched[watched.key] != watched || watched.phase != asking:
-	case isMomentary(reply.Code()):
+	case watched.isAgain && reply.Kind == resp.Error && reply.Code() != "MOVED":
+		c.stateIsKnown(watched, watched.isThere)
+	case isMomentary(reply.Code()), reply.Code() == "ASK": // P-CLUSTER-7
 		c.tryAgain(func() { c.sendWatch(watched) })
 	case reply.Kind == resp.Error: // P-WATCH-4
 		by := watched.by
@@ -148,7 +158,7 @@ func (c *Core) watchAnswered(watched *watchedKey, reply resp.Value) {
 }
 
 func (c *Core) stateIsKnown(watched *watchedKey, isThere bool) {
-	watched.phase, watched.isThere = known, isThere
+	watched.phase, watched.isThere, watched.isAgain = known, isThere, false
 	if len(watched.by) == 0 {
 		c.sendUnwatch(watched)
 		return
@@ -204,11 +214,22 @@ func (c *Core) watchAnew() {
 			c.forgetKey(watched)
 			continue
 		}
-		watched.phase = asking
+		watched.phase, watched.isAgain = asking, false
 		c.sendWatch(watched)
 	}
 	for _, p := range slices.Clone(c.ordered) {
 		c.sendPrefix(p)
+	}
+}
+
+// askAgain finds out whether the slots of watched keys are still here (P-CLUSTER-7).
+func (c *Core) askAgain() {
+	for range min(len(c.keys), mostAskedAgain) {
+		c.asked = (c.asked + 1) % len(c.keys)
+		if watched := c.keys[c.asked]; watched.phase == known {
+			watched.phase, watched.isAgain = asking, true
+			c.sendWatch(watched)
+		}
 	}
 }
 
@@ -222,6 +243,8 @@ type Presence struct {
 	isElection bool
 	isTold     bool // The observer has heard who leads.
 	over       bool
+
+	told map[string]member // Until the first snapshot: what it was told at another node.
 }
 
 type member struct {
@@ -246,22 +269,30 @@ type prefix struct {
 
 // Presence tells who is there, and then each change (P-PRES-1).
 func (c *Core) Presence(of string, user any) *Presence {
-	return c.present(&Presence{User: user, prefix: of})
+	w := &Presence{User: user, prefix: of}
+	c.GoOnPresent(w)
+	return w
 }
 
 // Observe tells who leads an election, and then each change (P-ELECT-3).
 func (c *Core) Observe(election string, user any) *Presence {
-	return c.present(&Presence{User: user, prefix: election, isElection: true})
+	w := &Presence{User: user, prefix: election, isElection: true}
+	c.GoOnPresent(w)
+	return w
 }
 
-func (c *Core) present(w *Presence) *Presence {
+// GoOnPresent begins with a presence, or goes on with one that has ended at another node, and tells the difference (P-CLUSTER-7).
+func (c *Core) GoOnPresent(w *Presence) {
 	if c.closed {
 		c.endPresence(w, failure(Closed, "the client was closed"))
-		return w
+		return
 	}
 	if _, isTagged := hashTag(w.prefix); c.config.Cluster && !isTagged { // P-CLUSTER-2
 		c.endPresence(w, failure(CrossSlot, "in a cluster a prefix needs a whole hash tag, as in members:{eu}:"))
-		return w
+		return
+	}
+	if w.over = false; w.told == nil {
+		w.told = map[string]member{}
 	}
 	c.presences++
 	c.needLink()
@@ -272,13 +303,12 @@ func (c *Core) present(w *Presence) *Presence {
 		c.ordered = append(c.ordered, p)
 		p.by = append(p.by, w)
 		c.sendPrefix(p)
-		return w
+		return
 	}
 	p.by = append(p.by, w)
 	if p.isLive {
-		c.tellMembers(w, nil, p.members)
+		c.tellMembers(w, p.members)
 	}
-	return w
 }
 
 func (c *Core) endPresence(w *Presence, err *Error) {
@@ -330,12 +360,15 @@ func (c *Core) sendPage(p *prefix, after ...string) {
 func (c *Core) page(p *prefix, reply resp.Value) {
 	code := reply.Code()
 	switch {
-	case isMomentary(code), isUnwritable(code):
+	case isMomentary(code), isUnwritable(code), code == "ASK": // P-CLUSTER-7
 		c.tryAgain(func() { c.sendPrefix(p) })
 		return
 	case reply.Kind == resp.Error: // P-PRES-3
 		c.forgetPrefix(p)
 		for _, w := range p.by {
+			if w.told == nil {
+				w.told = p.members
+			}
 			c.presences--
 			c.endPresence(w, refusal(Refused, reply))
 		}
@@ -355,7 +388,10 @@ func (c *Core) page(p *prefix, reply resp.Value) {
 	old := p.members
 	p.members, p.next, p.isLive = p.next, nil, true
 	for _, w := range p.by {
-		c.tellMembers(w, old, p.members)
+		if w.told == nil {
+			w.told = old
+		}
+		c.tellMembers(w, p.members)
 	}
 }
 
@@ -366,8 +402,10 @@ func valueOf(value resp.Value) *string {
 	return &value.Str
 }
 
-// tellMembers tells a watcher the difference between two snapshots.
-func (c *Core) tellMembers(w *Presence, old, now map[string]member) {
+// tellMembers tells a watcher the difference to what it was told before.
+func (c *Core) tellMembers(w *Presence, now map[string]member) {
+	old := w.told
+	w.told = nil
 	keys := map[string]bool{}
 	for key := range old {
 		keys[key] = true

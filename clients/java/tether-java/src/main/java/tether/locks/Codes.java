@@ -21,6 +21,11 @@ final class Codes {
         return UNWRITABLE.contains(ServerError.code(reply));
     }
 
+    /** The keys of the slot are at two nodes (P-CLUSTER-7). */
+    static boolean isOnItsWay(Object reply) {
+        return ServerError.code(reply).equals("ASK");
+    }
+
     static boolean isNotHere(Object reply) {
         return NOT_HERE.contains(ServerError.code(reply));
     }

@@ -154,6 +154,9 @@ final class Link {
         if (isUp() && hasFence() && core.until(pinged, fence.length / 4) <= 0) {
             pinged = core.now;
             send(List.of("PING"), IGNORE); // P-FENCE-7
+            if (core.settings.isCluster()) {
+                core.watches.askAgain();
+            }
         }
     }
 

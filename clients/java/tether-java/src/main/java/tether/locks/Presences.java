@@ -129,7 +129,7 @@ final class Presences {
         if (prefixes.get(name) != prefix) {
             return;
         }
-        if (Codes.isMomentary(reply) || Codes.isUnwritable(reply)) {
+        if (Codes.isMomentary(reply) || Codes.isUnwritable(reply) || Codes.isOnItsWay(reply)) {
             core.link.tryAgain(() -> send(name, null));
         } else if (reply instanceof ServerError error) {
             prefixes.remove(name);

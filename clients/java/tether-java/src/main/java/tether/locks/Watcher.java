@@ -1,6 +1,7 @@
 package tether.locks;
 
 import java.util.List;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
@@ -113,6 +114,9 @@ abstract class Watcher<S> implements Subscription {
 
         @Override
         void tell(String key, Boolean before, Boolean after, String reason) {
+            if (after.equals(before)) {
+                return; // It was told at another node (P-CLUSTER-7).
+            }
             KeyEvent.Kind kind;
             if (before == null) {
                 kind = after ? KeyEvent.Kind.EXISTS : KeyEvent.Kind.MISSING;
@@ -161,6 +165,9 @@ abstract class Watcher<S> implements Subscription {
 
         @Override
         void tell(String key, Leader before, Leader after, String reason) {
+            if (Objects.equals(before, after)) {
+                return; // It was told at another node (P-CLUSTER-7).
+            }
             String name = Resp.textOf(key);
             if (after == null) {
                 listener.accept(new MemberEvent(name, MemberEvent.Kind.REMOVED, 0, null, reason));
@@ -178,6 +185,9 @@ abstract class Watcher<S> implements Subscription {
     static final class OfElection extends Watcher<Leader> {
         private final String name;
         private final Consumer<? super Optional<Leader>> listener;
+
+        /** Null: nothing yet. */
+        private Optional<Leader> told;
 
         OfElection(
                 ClientContext context,
@@ -211,12 +221,16 @@ abstract class Watcher<S> implements Subscription {
 
         @Override
         void tell(String key, Leader before, Leader after, String reason) {
-            listener.accept(
+            Optional<Leader> now =
                     Optional.ofNullable(after)
                             .map(
                                     leader ->
                                             new Leader(
-                                                    leader.token(), Resp.textOf(leader.value()))));
+                                                    leader.token(), Resp.textOf(leader.value())));
+            if (!now.equals(told)) {
+                told = now;
+                listener.accept(now);
+            }
         }
     }
 }

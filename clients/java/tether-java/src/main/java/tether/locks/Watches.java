@@ -9,6 +9,9 @@ import tether.locks.Event.KeyState;
 
 /** Watches of keys; those of one key share the server's (P-WATCH-1). */
 final class Watches {
+    /** P-CLUSTER-7. */
+    private static final int MOST_ASKED_AGAIN = 64;
+
     private enum Phase {
         ASKED,
         KNOWN,
@@ -22,11 +25,17 @@ final class Watches {
         final List<Object> by = new ArrayList<>();
         Phase phase = Phase.ASKED;
         boolean isThere;
+
+        /** It is asked for again, and {@code isThere} is so. */
+        boolean isAgain;
     }
 
     private final Core core;
     private final Map<Object, Watch> watches = new LinkedHashMap<>();
     private final Map<String, Watched> keys = new LinkedHashMap<>();
+
+    /** The last of the keys that was asked for again. */
+    private int asked;
 
     Watches(Core core) {
         this.core = core;
@@ -108,7 +117,11 @@ final class Watches {
         if (watched == null || watched.phase != Phase.ASKED) {
             return;
         }
-        if (Codes.isMomentary(reply)) {
+        if (watched.isAgain
+                && reply instanceof ServerError
+                && !ServerError.code(reply).equals("MOVED")) {
+            known(key, watched, watched.isThere);
+        } else if (Codes.isMomentary(reply) || Codes.isOnItsWay(reply)) {
             core.link.tryAgain(() -> send(key)); // P-WATCH-4
         } else if (reply instanceof ServerError error) {
             refused(key, watched, error);
@@ -132,6 +145,7 @@ final class Watches {
     private void known(String key, Watched watched, boolean isThere) {
         watched.phase = Phase.KNOWN;
         watched.isThere = isThere;
+        watched.isAgain = false;
         if (watched.by.isEmpty()) {
             sendLeaving(key, watched);
         } else {
@@ -172,8 +186,23 @@ final class Watches {
         keys.forEach(
                 (key, watched) -> {
                     watched.phase = Phase.ASKED;
+                    watched.isAgain = false;
                     send(key);
                 });
+    }
+
+    /** Finds out whether the slots of watched keys are still here (P-CLUSTER-7). */
+    void askAgain() {
+        List<String> names = List.copyOf(keys.keySet());
+        for (int count = Math.min(names.size(), MOST_ASKED_AGAIN); count > 0; count--) {
+            asked = (asked + 1) % names.size();
+            Watched watched = keys.get(names.get(asked));
+            if (watched.phase == Phase.KNOWN) {
+                watched.phase = Phase.ASKED;
+                watched.isAgain = true;
+                send(names.get(asked));
+            }
+        }
     }
 
     void end(Problem problem) {
