@@ -17,6 +17,7 @@ export type { WatchChange } from "./events.js";
 export type { Held, Send } from "./held.js";
 export {
   type AcquireOptions,
+  type ElectOptions,
   type Leader,
   type Lock,
   type LockOptions,

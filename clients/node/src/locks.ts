@@ -42,6 +42,11 @@ export interface SignalOptions {
   readonly signal?: AbortSignal;
 }
 
+export interface ElectOptions extends SignalOptions {
+  /** Hears who leads, or undefined if nobody does, and then each change. What it throws ends the loop. */
+  readonly onLeader?: (leader: Leader | undefined) => void;
+}
+
 /** A change of a key that is watched: first what it is, then each change. */
 export interface WatchEvent {
   readonly key: string;
@@ -251,9 +256,26 @@ export class Locks implements AsyncDisposable {
    * candidate resigns, and stands again at the end of the queue. To leave the loop is to resign for
    * good.
    */
-  async *elect(name: string, value: string, { signal }: SignalOptions = {}): AsyncGenerator<Held, void> {
+  async *elect(name: string, value: string, { signal, onLeader }: ElectOptions = {}): AsyncGenerator<Held, void> {
     const terms = { keys: [bytes(name)], temporary: bytes(value), elect: true };
-    yield* this.#requests.elect(name, terms, signal);
+    if (onLeader === undefined) return yield* this.#requests.elect(name, terms, signal);
+    const over = new AbortController();
+    const failed = new AbortController();
+    const observe = async () => {
+      try {
+        for await (const leader of this.observe(name, { signal: over.signal })) onLeader(leader);
+      } catch (error) {
+        if (!over.signal.aborted) failed.abort(error);
+      }
+    };
+    const observing = observe();
+    try {
+      const either = signal ? AbortSignal.any([signal, failed.signal]) : failed.signal;
+      yield* this.#requests.elect(name, terms, either);
+    } finally {
+      over.abort();
+      await observing;
+    }
   }
 
   /** Loses all holds (`closed`), ends all requests (`Closed`), and gives everything back to the server. */

@@ -289,7 +289,8 @@ describe("on one server", () => {
     const observer = locks.observe("lead");
     const leader = async (): Promise<Leader | undefined> => next(observer);
     assert.equal(await leader(), undefined);
-    const ours = locks.elect("lead", "ann");
+    const heard: (string | null | undefined)[] = [];
+    const ours = locks.elect("lead", "ann", { onLeader: (leader) => heard.push(leader?.value) });
     const first = await next(ours);
     assert.deepEqual(await leader(), { token: first.token, value: "ann" });
     const theirs = rivals.elect("lead", "bob");
@@ -303,9 +304,17 @@ describe("on one server", () => {
     assert.equal(await loss(term), "deleted");
     assert.equal((await third).lost, undefined);
     await eventually("ann leads", async () => (await server.ask("GET", "lead")) === "ann");
+    await eventually("the candidate has heard it, too", async () => heard.join().endsWith("ann,bob,,ann"));
     await theirs.return();
     await ours.return();
     await observer.return();
+    const onLeader = () => {
+      throw new RangeError("of the callback");
+    };
+    const failing = locks.elect("lead", "ann", { onLeader });
+    await assert.rejects(async () => {
+      for (;;) await next(failing);
+    }, RangeError);
     await server.free();
   });
 
