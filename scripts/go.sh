@@ -5,7 +5,8 @@
 #                                 (TETHER_SERVER, TETHER_MODULE; TETHER_STEPS cancelled acquires, TETHER_FAULTS of the wire)
 #   scripts/go.sh --vectors       of these only the vectors, which need no server
 #   scripts/go.sh --lint          gofmt, go vet, staticcheck
-#   scripts/go.sh --conform [..]  clients/protocol/conform with its adapter
+#   scripts/go.sh --conform [..]  clients/protocol/conform with its adapter; 300 faults: TETHER_FAULTS=300 scripts/go.sh --conform --only faults
+#   scripts/go.sh --pack          the module as Go's proxy would serve it, and a program that gets it from there
 #
 # Modules come from Go's module proxy. The last line of a run is in cargo's form, which .ci/run sums.
 set -euo pipefail
@@ -40,6 +41,31 @@ case ${1:-} in
         mkdir -p "$ROOT/target/go"
         go build -o "$ROOT/target/go/conform" ./internal/conform
         exec python3 -B ../protocol/conform/conform.py --server "$TETHER_SERVER" --module "$TETHER_MODULE" "$@" -- "$ROOT/target/go/conform"
+        ;;
+    --pack)
+        # What is published has a path with a host in it, which nobody has chosen yet.
+        path=example.org/tether version=v0.2.0 at=$(mktemp -d)
+        trap 'chmod -R u+w "$at"; rm -rf "$at"' EXIT
+        proxy=$at/proxy/$path/@v module=$at/$path@$version
+        mkdir -p "$proxy" "$module" "$at/user"
+        git ls-files -z . ':!gocron' | xargs -0 cp --parents -t "$module"
+        sed -i "s#^module tether#module $path#" "$module/go.mod"
+        find "$module" -name '*.go' -exec sed -i "s#\"tether/#\"$path/#; s#\"tether\"#tether \"$path\"#" {} +
+        cp "$module/go.mod" "$proxy/$version.mod"
+        echo "{\"Version\": \"$version\"}" > "$proxy/$version.info"
+        (cd "$at" && find "$path@$version" -type f | python3 -c '
+import sys, zipfile
+with zipfile.ZipFile(sys.argv[1], "w", zipfile.ZIP_DEFLATED) as file:
+    for name in sys.stdin.read().split("\n")[:-1]:
+        file.write(name)' "$proxy/$version.zip")
+        printf 'package main\n\nimport (\n\t"fmt"\n\n\ttether "%s"\n)\n\nfunc main() { fmt.Println(tether.Open("redis://localhost:6379", nil)) }\n' $path > "$at/user/main.go"
+        cd "$at/user"
+        export GOFLAGS=-modcacherw GOPROXY="file://$at/proxy,$(go env GOPROXY)" GONOSUMDB=example.org GOMODCACHE=$at/cache
+        go mod init user
+        go get $path@$version
+        go vet .
+        go list -m all
+        exit
         ;;
 esac
 
