@@ -5,7 +5,8 @@
 #                                   (TETHER_SERVER, TETHER_MODULE; CC=clang; TETHER_STEPS=100000 cancelled requests)
 #   scripts/c.sh --vectors          the vectors alone, which need no server
 #   scripts/c.sh --lint             clang-format; gcc and clang without a warning; compiled as C++ and on libvalkey
-#   scripts/c.sh --conform [ARGS]   conform with its adapter (ARGS of conform.py: --only NAME)
+#   scripts/c.sh --conform [ARGS]   conform with its adapter (ARGS of conform.py: --only NAME); 300 faults:
+#                                   TETHER_FAULTS=300 scripts/c.sh --conform --only faults
 #
 # Everything is built in target/c/. The last line of a run is in cargo's form, which .ci/run sums.
 set -euo pipefail

@@ -5,7 +5,8 @@
 #                                  TETHER_STEPS=100000 cancelled requests, TETHER_FAULTS=300)
 #   scripts/node.sh --lint         biome: format and lint; the compiler's own checks
 #   scripts/node.sh --vectors      of these tests, the vectors of clients/protocol, without a server
-#   scripts/node.sh --conform [..] clients/protocol/conform with its adapter; arguments are conform's own
+#   scripts/node.sh --conform [..] clients/protocol/conform with its adapter; arguments are conform's own. 300 faults:
+#                                  TETHER_FAULTS=300 scripts/node.sh --conform --only faults
 #   scripts/node.sh --pack         what `npm publish` would publish
 #
 # Its developers' tools are in clients/node/node_modules, from npm. The last line of a run is in cargo's form, which

@@ -160,6 +160,51 @@ async def cluster_slot_moves(stage):
     expect(not await held_at(target, held), "what was lost was asked for again")
 
 
+async def cluster_watches_go_with_their_slot(stage):
+    nodes = await cluster(stage, 2)
+    key = await nodes.key_of(0)
+    slot = await nodes.slot(key)
+    watched, prefix, election = (f"{{{key}}}{name}" for name in ("watched", "members:", "leader"))
+    client = await stage.client(nodes.nodes[0], cluster=True)
+    await client.call("watch", id="w", keys=[watched])
+    await client.call("presence", id="p", prefix=prefix)
+    await client.call("observe", id="o", prefix=election)
+
+    async def tells(kind, of, *expected):
+        """So far, and nothing else; of an observer the values."""
+
+        async def is_told():
+            told = [event for event in client.events if event.get(kind) == of]
+            return [event.get("value") if kind == "leader" else event["is"] for event in told] == [
+                *expected
+            ]
+
+        await eventually(is_told, f"{of} tells {expected}", AGREEMENT)
+
+    changes, members, leaders = ["missing"], [], [None]
+    await tells("watch", "w", *changes)
+    await tells("leader", "o", *leaders)
+    for source, target in ((0, 1), (1, 0)):
+        await nodes.take_slot(slot, source, target)
+        raw = await stage.raw(nodes.nodes[target])
+        for words, change in ((("SET", watched, "1"), "added"), (("DEL", watched), "deleted")):
+            await raw.ask(*words)
+            changes.append(change)
+            await tells("watch", "w", *changes)
+        await raw.ask("SETTP", f"{prefix}{target}", "here")
+        members.append("add")
+        await tells("presence", "p", *members)
+        await raw.ask("SETTP", election, str(target))
+        leaders.append(str(target))
+        await tells("leader", "o", *leaders)
+        # With the next move, and the end of its owner at last, both are gone.
+        members.append("del")
+        leaders.append(None)
+    raw.close()
+    await tells("presence", "p", *members)
+    await tells("leader", "o", *leaders)
+
+
 async def cluster_failover(stage):
     nodes = await cluster(stage, 3)
     replica = await nodes.add_replica(stage, 0)

@@ -15,6 +15,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+import cases_faults  # noqa: E402
 import cases_keys  # noqa: E402
 import cases_locks  # noqa: E402
 import cases_servers  # noqa: E402
@@ -27,7 +28,7 @@ LONGEST_CASE = 4 * PATIENCE
 def written():
     """The cases that there are, by name."""
     found = {}
-    for module in (cases_locks, cases_sessions, cases_keys, cases_servers):
+    for module in (cases_locks, cases_sessions, cases_keys, cases_servers, cases_faults):
         for name, function in vars(module).items():
             if inspect.iscoroutinefunction(function) and list(
                 inspect.signature(function).parameters
@@ -56,7 +57,7 @@ async def run(case, options, broken=""):
     try:
         async with stage:
             try:
-                await asyncio.wait_for(case(stage), LONGEST_CASE)
+                await asyncio.wait_for(case(stage), getattr(case, "limit", LONGEST_CASE))
                 return None
             except Skipped:
                 raise
