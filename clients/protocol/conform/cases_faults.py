@@ -139,8 +139,8 @@ class Play:
         return sum(each.grants for each in self.contenders)
 
     async def pause(self):
-        """Now and then until the server gives the lock to another."""
-        await asyncio.sleep(self.rng.random() * 2 * GRACE / 1000)
+        """Every other time until the server gives the lock to another."""
+        await asyncio.sleep(self.rng.choice([self.rng.random(), 1]) * 2 * GRACE / 1000)
 
     # ---- faults: each says what it did, and leaves everything whole ----
 
