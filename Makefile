@@ -6,7 +6,7 @@ export SERVER PORT PROFILE
 SERVERS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster build test test-clients test-servers test-matrix nightly bench hostile instructions profile lint soak clients fuzz sanitize campaign upstream upgrade servers clean-servers python conform vectors dist monitoring runbook pictures
+.PHONY: help run run-cluster build test test-clients test-servers test-matrix nightly bench hostile instructions profile lint soak clients fuzz sanitize campaign upstream upgrade servers clean-servers python conform vectors dist monitoring runbook pictures release
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ vectors: ## of the clients' protocol the scripts for the pure core, with a clien
 
 dist: ## what a release consists of, in target/dist/: module, command line, .deb; DIST=--root installs that into a new Debian too
 	@scripts/dist.sh $(DIST)
+
+release: ## a release in target/release-VERSION/: VERSION=1.2.3 in all files, make dist, checksums, what each registry would get; RELEASE="versions" a part
+	@scripts/release.sh $(or $(VERSION),$(error VERSION=1.2.3 is missing)) $(RELEASE)
 
 runbook: ## of test-clients, only the steps of docs/operations.md, as they are written there; RUNBOOK="upgraded" a part
 	@scripts/runbook.sh $(RUNBOOK)

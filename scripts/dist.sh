@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# What a release consists of, in target/dist/:
+# What a release consists of, in target/dist/ (HOMEPAGE=... and MAINTAINER="NAME <ADDRESS>" for the packages of a host):
 #
 #   libtether.so, libtether.so.debug   the module without its debug information, and that information for debuggers
 #   tether                             the command line
 #   tether_VERSION_ARCH.deb            both with man pages, completions, a configuration file and what monitors need, where dpkg-deb is there
+#   tether-dbgsym_VERSION_ARCH.deb     the module's debug information, where gdb looks for it
+#   tether.spdx.json                   what they are made of: each crate with version, licence and checksum
 #   SHA256SUMS
 #
 #   scripts/dist.sh          builds it, unpacks the package and tries a lock with what is in there, also after CONFIG REWRITE
@@ -17,6 +19,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 DIST=$PWD/target/dist
 VERSION=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 TMP=$(mktemp -d)
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
+export SOURCE_DATE_EPOCH
 server=
 
 clean_up() {
@@ -44,8 +48,8 @@ build() {
             cd "$DIST"
             objcopy --only-keep-debug libtether.so libtether.so.debug
             chmod -x libtether.so.debug
-            objcopy --strip-unneeded --add-gnu-debuglink=libtether.so.debug libtether.so
-            objcopy --strip-all tether
+            objcopy --strip-unneeded --remove-section=.comment --add-gnu-debuglink=libtether.so.debug libtether.so
+            objcopy --strip-all --remove-section=.comment tether
         )
     fi
 }
@@ -53,23 +57,44 @@ build() {
 # A page or text as Debian wants it: compressed, without the time.
 compressed() { mkdir -p "${2%/*}" && gzip -9n < "$1" > "$2"; }
 
+# stanza NAME SECTION LINE...: the beginning of a control file.
+stanza() {
+    local name=$1 section=$2
+    shift 2
+    printf '%s\n' "Package: $name" "Version: $VERSION" "Architecture: $(dpkg --print-architecture)" \
+        "Maintainer: ${MAINTAINER:-the tether authors <tether@packages.invalid>}" "Section: $section" "Priority: optional" "$@"
+    [ -z "${HOMEPAGE:-}" ] || echo "Homepage: $HOMEPAGE"
+}
+
+# deb FOLDER NAME: a package of this folder, in $DIST.
+deb() {
+    echo "Installed-Size: $(du -k -s --exclude=DEBIAN "$1" | cut -f 1)" >> "$1/DEBIAN/control"
+    (cd "$1" && find . -path ./DEBIAN -prune -o -type f -printf '%P\0' | LC_ALL=C sort -z | xargs -0 md5sum > DEBIAN/md5sums)
+    chmod -R u=rwX,go=rX "$1"
+    dpkg-deb --root-owner-group -Zxz --build "$1" "$DIST/$2_${VERSION}_$(dpkg --print-architecture).deb" >/dev/null
+}
+
 # package: as dpkg-deb wants its content, in $TMP/package.
 package() {
-    local to=$TMP/package doc=$TMP/package/usr/share/doc/tether shell page arch
-    arch=$(dpkg --print-architecture)
+    local to=$TMP/package doc=$TMP/package/usr/share/doc/tether shell page
     install -D -m 755 "$DIST/libtether.so" "$to/usr/lib/tether/libtether.so" # servers want it executable
     install -D -m 755 "$DIST/tether" "$to/usr/bin/tether"
     install -D -m 644 packaging/tether.conf "$to/etc/tether/tether.conf"
+    install -D -m 644 packaging/tether-metrics.default "$to/etc/default/tether-metrics"
+    install -D -m 644 -t "$to/lib/systemd/system" packaging/tether-metrics.service
     "$DIST/tether" man "$TMP/man"
     for page in "$TMP"/man/*.1; do compressed "$page" "$to/usr/share/man/man1/${page##*/}.gz"; done
     for shell in bash:bash-completion/completions/tether zsh:zsh/vendor-completions/_tether fish:fish/vendor_completions.d/tether.fish; do
         mkdir -p "$to/usr/share/$(dirname "${shell#*:}")"
         "$DIST/tether" completions "${shell%%:*}" > "$to/usr/share/${shell#*:}"
     done
-    install -D -m 644 -t "$doc" README.md docs/commands.md docs/operations.md
+    python3 packaging/docs.py "$doc"
     install -D -m 644 -t "$to/usr/share/tether/monitoring" packaging/monitoring/{tether.lua,prometheus.yml,alerts.yml,board.json}
-    install -D -m 644 LICENSE "$doc/copyright"
-    compressed CHANGELOG.md "$doc/changelog.gz"
+    install -m 644 packaging/copyright "$doc/copyright"
+    # The form that apt reads; CHANGELOG.md is beside it.
+    printf 'tether (%s) unstable; urgency=medium\n\n  * See /usr/share/doc/tether/CHANGELOG.md.\n\n -- %s  %s\n' "$VERSION" \
+        "${MAINTAINER:-the tether authors <tether@packages.invalid>}" "$(date -u -R -d "@$SOURCE_DATE_EPOCH")" > "$TMP/changelog"
+    compressed "$TMP/changelog" "$doc/changelog.gz"
 
     # What the programs are linked with says which versions of the libraries are needed.
     mkdir -p "$TMP/needs/debian" "$to/DEBIAN"
@@ -77,28 +102,34 @@ package() {
     local needs
     needs=$(cd "$TMP/needs" && dpkg-shlibdeps -O -e"$to/usr/bin/tether" -e"$to/usr/lib/tether/libtether.so" 2>/dev/null |
         sed -n 's/^shlibs:Depends=//p')
-    echo /etc/tether/tether.conf > "$to/DEBIAN/conffiles"
+    (cd "$to" && find etc -type f -printf '/%p\n' | LC_ALL=C sort) > "$to/DEBIAN/conffiles"
     install -m 755 -t "$to/DEBIAN" packaging/{prerm,postinst,postrm}
     install -m 644 packaging/triggers "$to/DEBIAN/triggers"
-    cat > "$to/DEBIAN/control" <<END
-Package: tether
-Version: $VERSION
-Architecture: $arch
-Maintainer: the authors of tether <tether@localhost>
-Installed-Size: $(du -k -s "$to" | cut -f 1)
-Depends: $needs
-Suggests: redis-server (>= 5:7.0) | valkey-server
-Section: database
-Priority: optional
+    stanza tether database "Depends: $needs" "Suggests: redis-server (>= 5:7.0) | valkey-server" > "$to/DEBIAN/control"
+    cat >> "$to/DEBIAN/control" <<END
 Description: locks in Redis and Valkey that end with their holder
  A module for Redis 7.0 and later and Valkey: locks and temporary keys that live
  as long as the connection that made them, so that no time limit has to be
  guessed. Fair queues, fencing tokens, readers and writers, semaphores.
  .
- The command line runs programs while they hold a lock, and shows who holds what.
+ The command line runs programs while they hold a lock, and shows who holds
+ what.
 END
-    chmod -R u=rwX,go=rX "$to"
-    dpkg-deb --root-owner-group --build "$to" "$DIST/tether_${VERSION}_$arch.deb" >/dev/null
+    deb "$to" tether
+    [ ! -e "$DIST/libtether.so.debug" ] || package_of_symbols
+}
+
+# The module's debug information, where gdb looks for that of its build id.
+package_of_symbols() {
+    local to=$TMP/symbols id
+    id=$(readelf -n "$DIST/libtether.so" | sed -n 's/.*Build ID: //p')
+    [ -n "$id" ] || { say "the module has no build id, so no tether-dbgsym is made"; return; }
+    install -D -m 644 "$DIST/libtether.so.debug" "$to/usr/lib/debug/.build-id/${id:0:2}/${id:2}.debug"
+    mkdir -p "$to/usr/share/doc" "$to/DEBIAN"
+    ln -s tether "$to/usr/share/doc/tether-dbgsym"
+    stanza tether-dbgsym debug "Depends: tether (= $VERSION)" "Auto-Built-Package: debug-symbols" "Build-Ids: $id" \
+        "Description: debug symbols for tether" > "$to/DEBIAN/control"
+    deb "$to" tether-dbgsym
 }
 
 # ---- what is tried --------------------------------------------------------------------------------------------
@@ -173,7 +204,7 @@ try_in_new_root() {
     cp -a /etc/apt/. "$root/etc/apt/"
     cp -aL /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
     cp -L /etc/resolv.conf "$root/etc/"
-    cp "$DIST"/*.deb "$root/tmp/"
+    cp "$DIST"/tether_*.deb "$root/tmp/"
     printf '#!/bin/sh\nexit 101\n' > "$root/usr/sbin/policy-rc.d" # no service is started in there
     chmod 755 "$root/usr/sbin/policy-rc.d"
     mount -t proc proc "$root/proc"
@@ -183,8 +214,8 @@ try_in_new_root() {
         { tail -n 30 "$TMP/log" >&2; die "apt could not install it"; }
     within sh -c 'printf "loadmodule /usr/lib/tether/libtether.so\ninclude /etc/tether/tether.conf\n" >> /etc/redis/redis.conf'
     try tether "${started[@]}"
-    for file in usr/share/man/man1/tether-run.1.gz usr/share/bash-completion/completions/tether etc/tether/tether.conf usr/share/doc/tether/commands.md.gz; do
-        [ -s "$root/$file" ] || [ -s "$root/${file%.gz}" ] || die "$file is missing"
+    for file in usr/share/man/man1/tether-run.1.gz usr/share/bash-completion/completions/tether etc/tether/tether.conf usr/share/doc/tether/docs/commands.md lib/systemd/system/tether-metrics.service; do
+        [ -s "$root/$file" ] || die "$file is missing"
     done
     within dpkg --verify tether || die "its files are not as the package says"
     # A server that needs it would not start again.
@@ -209,9 +240,10 @@ scripts/need.sh server python
 build
 unpacked=$TMP/unpacked
 if command -v dpkg-deb >/dev/null; then
-    scripts/need.sh dpkg-shlibdeps
+    scripts/need.sh dpkg-shlibdeps lintian
     package
-    dpkg-deb -x "$DIST"/*.deb "$unpacked"
+    lintian --allow-root --fail-on error,warning "$DIST"/*.deb
+    dpkg-deb -x "$DIST"/tether_*.deb "$unpacked"
     lines "$unpacked/usr/lib/tether/libtether.so" "$unpacked/etc/tether/tether.conf"
     try "$unpacked/usr/bin/tether" "$(scripts/need.sh --server-path)" "$TMP/server.conf"
 else
@@ -219,6 +251,7 @@ else
     lines "$DIST/libtether.so" "$PWD/packaging/tether.conf"
     try "$DIST/tether" "$(scripts/need.sh --server-path)" "$TMP/server.conf"
 fi
+python3 scripts/sbom.py > "$DIST/tether.spdx.json"
 (cd "$DIST" && sha256sum -- * > "$TMP/sums" && mv "$TMP/sums" SHA256SUMS)
 (cd "$DIST" && ls -l)
 [ "${1:-}" != --root ] || try_in_new_root

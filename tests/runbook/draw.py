@@ -29,10 +29,20 @@ class Server:
         self.folder = tempfile.TemporaryDirectory(prefix="picture-")
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
-        lines = (f"port {self.port}", "bind 127.0.0.1", f"dir {self.folder.name}", 'save ""', "repl-diskless-sync-delay 0", f"loadmodule {MODULE}", *lines)
+        lines = (
+            f"port {self.port}",
+            "bind 127.0.0.1",
+            f"dir {self.folder.name}",
+            'save ""',
+            "repl-diskless-sync-delay 0",
+            f"loadmodule {MODULE}",
+            *lines,
+        )
         conf = Path(self.folder.name) / "redis.conf"
         conf.write_text("\n".join(lines) + "\n")
-        self.process = subprocess.Popen([SERVER, conf], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            [SERVER, conf], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
         eventually("a server that answers", self.answers)
 
     def answers(self) -> bool:
@@ -54,7 +64,10 @@ class Holder:
 
     def __init__(self, server: Server, command: str):
         program = "import socket, sys, time; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); s.sendall(sys.argv[2].encode()); s.recv(99); print('held', flush=True); time.sleep(600)"
-        self.process = subprocess.Popen([sys.executable, "-c", program, str(server.port), command + "\r\n"], stdout=subprocess.PIPE)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", program, str(server.port), command + "\r\n"],
+            stdout=subprocess.PIPE,
+        )
         assert self.process.stdout and self.process.stdout.readline()
 
     def kill(self):
@@ -173,7 +186,13 @@ def through_a_failover() -> Lanes:
 # ---- how it is drawn ----
 
 LEFT, WIDTH, LANE, BAR = 90, 760, 34, 22
-COLOURS = {"held": "#2b7a4b", "waits": "#c9d6ea", "dead": "#d9b3b3", "server": "#44546a", "replica": "#a9b4c2"}
+COLOURS = {
+    "held": "#2b7a4b",
+    "waits": "#c9d6ea",
+    "dead": "#d9b3b3",
+    "server": "#44546a",
+    "replica": "#a9b4c2",
+}
 DARK = {"held", "server"}
 
 
@@ -191,11 +210,15 @@ def drawn(lanes: Lanes, top: int, seconds: float) -> tuple[list[str], int]:
         elements.append(text(LEFT - 12, top + LANE * names.index(name) + 16, name, anchor="end"))
     for lane, kind, start, end, words in lanes.bars:
         y = top + LANE * names.index(lane)
-        elements.append(f'<rect x="{at(start):.1f}" y="{y}" width="{max(at(end) - at(start), 1):.1f}" height="{BAR}" fill="{COLOURS[kind]}"/>')
+        elements.append(
+            f'<rect x="{at(start):.1f}" y="{y}" width="{max(at(end) - at(start), 1):.1f}" height="{BAR}" fill="{COLOURS[kind]}"/>'
+        )
         elements.append(text(at(start) + 6, y + 16, words, "#fff" if kind in DARK else "#222"))
     for count, (moment, words) in enumerate(lanes.marks):
         y = bottom + 12 + 16 * (count % 2)
-        elements.append(f'<line x1="{at(moment):.1f}" y1="{top - 6}" x2="{at(moment):.1f}" y2="{y - 10}" stroke="#a33" stroke-dasharray="3 3"/>')
+        elements.append(
+            f'<line x1="{at(moment):.1f}" y1="{top - 6}" x2="{at(moment):.1f}" y2="{y - 10}" stroke="#a33" stroke-dasharray="3 3"/>'
+        )
         elements.append(text(at(moment), y + 2, f"{words}, {moment:.1f} s", "#a33", "middle"))
     return elements, bottom + 40
 
@@ -211,7 +234,17 @@ def picture(title: str, parts: list[tuple[str, Lanes]]) -> str:
         top += 24
     height = top - 20
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + 30} {height}" font-family="sans-serif" font-size="13">'
-    return "\n".join([head, f'<rect width="{LEFT + WIDTH + 30}" height="{height}" fill="#fff"/>', *elements, "</svg>"]) + "\n"
+    return (
+        "\n".join(
+            [
+                head,
+                f'<rect width="{LEFT + WIDTH + 30}" height="{height}" fill="#fff"/>',
+                *elements,
+                "</svg>",
+            ]
+        )
+        + "\n"
+    )
 
 
 def pictures() -> dict[str, str]:
@@ -220,8 +253,14 @@ def pictures() -> dict[str, str]:
     server.connect().run("DEL report")
     ours = with_tether(server)
     parts = [
-        (f"SET report ann NX PX 10000: bob has the lock {late:.1f} s after the kill, when the time limit is over", limited),
-        ("LOCK.ACQUIRE report: bob has the lock as soon as the connection of the killed process closes", ours),
+        (
+            f"SET report ann NX PX 10000: bob has the lock {late:.1f} s after the kill, when the time limit is over",
+            limited,
+        ),
+        (
+            "LOCK.ACQUIRE report: bob has the lock as soon as the connection of the killed process closes",
+            ours,
+        ),
     ]
     return {
         "holder-dies.svg": picture("A holder is killed", parts),

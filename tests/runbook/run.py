@@ -45,7 +45,9 @@ def section(heading: str) -> str:
 
 def blocks(heading: str, kind: str = "sh") -> list[list[str]]:
     """The lines of a section's blocks."""
-    return [block.split("```")[0].splitlines() for block in section(heading).split(f"```{kind}\n")[1:]]
+    return [
+        block.split("```")[0].splitlines() for block in section(heading).split(f"```{kind}\n")[1:]
+    ]
 
 
 def in_row(heading: str, first: str) -> list[str]:
@@ -71,7 +73,14 @@ class Daemon:
         shutil.copy(MODULE, self.path / "lib/libtether.so")
         shutil.copy(PROJECT / "packaging/tether.conf", self.path)
         page = blocks("Load the module when a server starts", "conf")[0] if module else []
-        fixed = [f"port {self.port}", "bind 127.0.0.1", f"dir {self.path}", 'save ""', "enable-module-command yes", "repl-diskless-sync-delay 0"]
+        fixed = [
+            f"port {self.port}",
+            "bind 127.0.0.1",
+            f"dir {self.path}",
+            'save ""',
+            "enable-module-command yes",
+            "repl-diskless-sync-delay 0",
+        ]
         self.conf.write_text("".join(self.meant(line) + "\n" for line in [*page, *fixed, *lines]))
         self.boot()
 
@@ -88,11 +97,17 @@ class Daemon:
 
     def meant(self, text: str) -> str:
         """The page's paths are in this folder."""
-        return re.sub("/etc/tether|/etc/redis", str(self.path), text.replace("/usr/lib/tether", f"{self.path}/lib"))
+        return re.sub(
+            "/etc/tether|/etc/redis",
+            str(self.path),
+            text.replace("/usr/lib/tether", f"{self.path}/lib"),
+        )
 
     def boot(self):
         with (self.path / "log").open("ab") as log:
-            self.process = subprocess.Popen([SERVER, self.conf], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                [SERVER, self.conf], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
         eventually("a server that answers", lambda: self.answers())
 
     def answers(self) -> bool:
@@ -120,9 +135,15 @@ class Operator:
         self.server, self.words = server, words or {}
         self.bin = server.path / "bin"
         self.bin.mkdir(exist_ok=True)
-        cases = "".join(f"{host}) port={daemon.port}; shift 2 ;; " for host, daemon in hosts.items())
-        script = f"#!/bin/sh\nport={server.port}\n" + (f'[ "$1" != -h ] || case $2 in {cases}esac\n' if cases else "")
-        (self.bin / "redis-cli").write_text(f'{script}exec {CLIENT} -e -h 127.0.0.1 -p $port "$@"\n')
+        cases = "".join(
+            f"{host}) port={daemon.port}; shift 2 ;; " for host, daemon in hosts.items()
+        )
+        script = f"#!/bin/sh\nport={server.port}\n" + (
+            f'[ "$1" != -h ] || case $2 in {cases}esac\n' if cases else ""
+        )
+        (self.bin / "redis-cli").write_text(
+            f'{script}exec {CLIENT} -e -h 127.0.0.1 -p $port "$@"\n'
+        )
         (self.bin / "redis-cli").chmod(0o755)
         if not (self.bin / "tether").exists():
             (self.bin / "tether").symlink_to(TETHER)
@@ -132,9 +153,21 @@ class Operator:
             line = line.replace(word, str(meaning))
         line = self.server.meant(line)
         assert not re.search(" <[a-z]+>", line.split(" #")[0]), f"nothing is meant by {line}"
-        environment = os.environ | {"PATH": f"{self.bin}:{os.environ['PATH']}", "TETHER_URL": f"redis://127.0.0.1:{self.server.port}"}
-        done = subprocess.run(line, shell=True, cwd=self.server.path, env=environment, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE_S)
+        environment = os.environ | {
+            "PATH": f"{self.bin}:{os.environ['PATH']}",
+            "TETHER_URL": f"redis://127.0.0.1:{self.server.port}",
+        }
+        done = subprocess.run(
+            line,
+            shell=True,
+            cwd=self.server.path,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE_S,
+        )
         return done.returncode, done.stdout
 
     def run(self, line: str) -> str:
@@ -197,7 +230,9 @@ def test_clients_wait():
         holder, waiter = server.connect(), server.connect()
         holder.run("LOCK.ACQUIRE report")
         waiter.run("LOCK.ACQUIRE report WAIT 0 PUSH")
-        for said in Operator(server).run_all(blocks("Clients wait, and you do not know for which lock")[0]):
+        for said in Operator(server).run_all(
+            blocks("Clients wait, and you do not know for which lock")[0]
+        ):
             assert "report" in said, said
 
 
@@ -235,7 +270,9 @@ def test_nobody_gets_a_lock():
         (server.path / "dump.rdb").mkdir()
         server.say("SET key value")
         server.say("BGSAVE")
-        eventually("a failed save", lambda: "rdb_last_bgsave_status:err" in server.say("INFO persistence"))
+        eventually(
+            "a failed save", lambda: "rdb_last_bgsave_status:err" in server.say("INFO persistence")
+        )
         refused(server, "MISCONF", "MISCONF")
         (server.path / "dump.rdb").rmdir()
         Operator(server).run_all(in_row(heading, "`MISCONF`"))
@@ -271,11 +308,17 @@ def test_after_a_failover():
         assert "promoted" in of("tether log"), of("tether log")
         assert "tether_records_refused_total:0" in of("redis-cli INFO tether")
         assert replica.say("LOCK.ACQUIRE report") is None
-        kill, follow = (next(piece for piece in section(heading).split("`")[1::2] if word in piece) for word in ["SESSION.KILL", "REPLICAOF"])
+        kill, follow = (
+            next(piece for piece in section(heading).split("`")[1::2] if word in piece)
+            for word in ["SESSION.KILL", "REPLICAOF"]
+        )
         operator.run(kill)
         assert isinstance(replica.say("LOCK.ACQUIRE report"), int)
         operator.run(follow)
-        eventually("the former master's link", lambda: "master_link_status:up" in master.say("INFO replication"))
+        eventually(
+            "the former master's link",
+            lambda: "master_link_status:up" in master.say("INFO replication"),
+        )
 
 
 def test_out_of_memory():
@@ -319,7 +362,9 @@ def test_a_server_and_its_replica_are_upgraded_and_one_goes_back():
         assert files(replica) != before, "the library was overwritten in place"
         up = lambda: "master_link_status:up" in at_master.run(hand_over[0])
         eventually("the replica's link", up)
-        eventually("a replica that is online", lambda: "state=online" in master.say("INFO replication"))
+        eventually(
+            "a replica that is online", lambda: "state=online" in master.say("INFO replication")
+        )
         eventually("a hand-over", lambda: at_master.attempt(hand_over[1])[0] == 0)
         eventually("the hand-over's end", lambda: "slave" in at_master.run(hand_over[2]))
         at_master.run_all(library)
@@ -340,7 +385,9 @@ def test_the_module_is_removed():
         server.say("SET key value")
         assert server.say("SETTP lock ann") == 1
         eventually("the end of the lock", lambda: server.say("EXISTS lock") == 0)
-        if re.search("redis_version:7.0", server.say("INFO server")) and "valkey_version" not in server.say("INFO server"):
+        if re.search(
+            "redis_version:7.0", server.say("INFO server")
+        ) and "valkey_version" not in server.say("INFO server"):
             with Daemon(module=False) as other:
                 Operator(server, {"<host>": "127.0.0.1", "<port>": other.port}).run_all(migration)
                 assert other.say("GET key") == "value"
@@ -365,9 +412,17 @@ def test_a_server_with_the_module_does_not_start():
         assert said in text, f"no row for {said}"
         with Daemon(module=False) as server:
             server.stop()
-            server.conf.write_text("".join(server.meant(line) + "\n" for line in lines) + server.conf.read_text())
-            done = subprocess.run([SERVER, server.conf], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                  text=True, timeout=PATIENCE_S)
+            server.conf.write_text(
+                "".join(server.meant(line) + "\n" for line in lines) + server.conf.read_text()
+            )
+            done = subprocess.run(
+                [SERVER, server.conf],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=PATIENCE_S,
+            )
             assert done.returncode != 0 and said in done.stdout, f"{said}: {done.stdout}"
             if said.startswith("Can't load"):
                 look = next(piece for piece in text.split("`") if piece.startswith("grep "))
@@ -376,7 +431,9 @@ def test_a_server_with_the_module_does_not_start():
 
 def main() -> int:
     tests = {name: test for name, test in globals().items() if name.startswith("test_")}
-    chosen = [name for name in tests if not sys.argv[5:] or any(word in name for word in sys.argv[5:])]
+    chosen = [
+        name for name in tests if not sys.argv[5:] or any(word in name for word in sys.argv[5:])
+    ]
     failed = 0
     for name in chosen:
         try:
@@ -386,7 +443,9 @@ def main() -> int:
             failed += 1
             print(f"{name} ... FAILED\n{traceback.format_exc()}", flush=True)
     word = "FAILED" if failed else "ok"
-    print(f"test result: {word}. {len(chosen) - failed} passed; {failed} failed; {len(tests) - len(chosen)} filtered out")
+    print(
+        f"test result: {word}. {len(chosen) - failed} passed; {failed} failed; {len(tests) - len(chosen)} filtered out"
+    )
     return 1 if failed else 0
 
 
