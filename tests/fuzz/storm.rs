@@ -86,7 +86,9 @@ impl Storm {
         control.run_all(&["SET dumped text", "LPUSH listed 1 2", "LOCK.ACQUIRE locked"]);
         let dumps = ["dumped", "listed", "locked"].map(|key| control.run(["DUMP", key]).bytes());
         control.run_all(&["LOCK.RELEASE locked", "FLUSHALL"]);
-        let may_redirect = server.is_at_least((7, 2), (8, 0));
+        let loses_its_way =
+            server.is_at_least((8, 2), (u32::MAX, 0)) && !server.is_at_least((8, 4), (u32::MAX, 0));
+        let may_redirect = server.is_at_least((7, 2), (8, 0)) && !loses_its_way;
         let may_flush =
             !server.is_at_least((7, 4), (u32::MAX, 0)) || server.is_at_least((8, 0), (8, 0));
         Storm {

@@ -104,8 +104,8 @@ pub struct Speaker {
 }
 
 impl Speaker {
-    /// Two things that a server does without the module too are not provoked. On Redis 7.0 what is tracked for another connection is
-    /// told to that in the middle of its transaction's reply (`may_redirect`). Redis 7.4.1 ends itself by a `CLIENT UNBLOCK` of one
+    /// Two things that a server does without the module too are not provoked. What is tracked for another connection Redis 7.0 tells it
+    /// in the middle of its transaction's reply, and Redis 8.2 while it is on its way to an I/O thread (`may_redirect`). Redis 7.4.1 ends itself by a `CLIENT UNBLOCK` of one
     /// that waits for a flush (`may_flush`).
     pub fn new(seed: u64, may_redirect: bool, may_flush: bool) -> Speaker {
         let plain = PLAIN.split(['|', '\n']).map(str::trim);
