@@ -25,7 +25,8 @@ type Callbacks struct {
 	Leading func(ctx context.Context, term *Held)
 	// Ended is called when a term is over and Leading has returned: with a [LostError], or nil if the candidate resigned.
 	Ended func(err error)
-	// Leader is called for each change of the leader, by another goroutine.
+	// Leader is called for each change of the leader, by another goroutine. An error that ends its sequence, as [Locks.Observe] gives,
+	// ends Run, too.
 	Leader func(Leader)
 }
 
