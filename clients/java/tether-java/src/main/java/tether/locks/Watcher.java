@@ -223,10 +223,7 @@ abstract class Watcher<S> implements Subscription {
         void tell(String key, Leader before, Leader after, String reason) {
             Optional<Leader> now =
                     Optional.ofNullable(after)
-                            .map(
-                                    leader ->
-                                            new Leader(
-                                                    leader.token(), Resp.textOf(leader.value())));
+                            .map(leader -> new Leader(leader.token(), Resp.textOf(leader.value())));
             if (!now.equals(told)) {
                 told = now;
                 listener.accept(now);
