@@ -73,7 +73,7 @@ registries() {
     say "Maven Central: mvn package, with sources and javadoc"
     scripts/need.sh java mvn
     mvn --quiet --batch-mode -f clients/java/pom.xml -DskipTests package source:jar javadoc:jar
-    find clients/java -path '*/target/*' -name "tether-*-$VERSION*.jar" ! -name '*conform*' -exec cp {} "$TO" \;
+    find clients/java -path '*/target/*' -name "tether-*-$VERSION*.jar" ! -path '*/conform/*' ! -name '*-tests.jar' -exec cp {} "$TO" \;
     say "Go's proxy: a module is published by the tag clients/go/v$VERSION"
     scripts/need.sh go
     scripts/go.sh --pack
