@@ -71,6 +71,11 @@ if [ "${1:-}" = --conform ]; then
         -- "$ROOT/redis-$newest/bin/python" clients/protocol/conform/adapters/python.py
 fi
 
+# `tether devserver`, for the tests of tether_locks.testing, if it is built.
+for build in release debug; do
+    [ -n "${TETHER_DEVSERVER:-}" ] || [ ! -x "target/$build/tether" ] || export TETHER_DEVSERVER=$PWD/target/$build/tether
+done
+
 failed=()
 for redis in 5.0.0 "$newest"; do
     installed "$redis"

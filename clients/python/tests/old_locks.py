@@ -4,7 +4,8 @@
 
 `KIND` is one of OLD, or `ours`, which takes KEY. It takes the lock again and again, until it is
 killed. In FOLDER it notes each time (`count.KIND`), and each time at which another process was
-inside (`log`): the kernel frees the file `inside` when a process dies, before its connections end.
+inside (`log`). That is seen by a POSIX lock on the file `inside`: when a process dies, the kernel
+frees such locks before it ends the connections (those of flock after that).
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ OLD = {
 
 def main(kind: str, port: int, folder: pathlib.Path, key: str) -> None:
     logging.disable()  # They say each time that it is taken.
-    inside = (folder / "inside").open("w")  # Before any connection: see above.
+    inside = (folder / "inside").open("w")
     log = os.open(folder / "log", os.O_WRONLY | os.O_APPEND)
     count = os.open(folder / f"count.{kind}", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     server = redis.Redis(port=port)
@@ -94,12 +95,12 @@ def main(kind: str, port: int, folder: pathlib.Path, key: str) -> None:
 
     def work() -> None:
         try:
-            fcntl.flock(inside, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(inside, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             note(overlap=time.monotonic())
             return
         time.sleep(random.uniform(0, 0.0005))
-        fcntl.flock(inside, fcntl.LOCK_UN)
+        fcntl.lockf(inside, fcntl.LOCK_UN)
         os.write(count, b".")
 
     while True:

@@ -24,9 +24,9 @@ def test_the_readme_has_examples_for_threads_and_for_asyncio() -> None:
     assert any("tether_locks.asyncio" in example for example in EXAMPLES)
 
 
-# Programs that go on until they are ended, or need more than one server: test_jobs.py and
-# test_addresses.py run them.
-ELSEWHERE = ("Celery(", "BlockingScheduler(", "Sentinel(")
+# Programs that go on until they are ended, or need another server: test_jobs.py, test_addresses.py
+# and test_testing.py run them.
+ELSEWHERE = ("Celery(", "BlockingScheduler(", "Sentinel(", "DevServer(")
 ENDING = [example for example in EXAMPLES if not any(word in example for word in ELSEWHERE)]
 MANAGED = README.parents[2] / "docs" / "managed.md"
 ENDING += re.findall(r"```python\n(.*?)```", MANAGED.read_text(), re.DOTALL)

@@ -69,7 +69,7 @@ class Adapter:
         else:
             self.url = call["url"]
             server = [call["url"], *call.get("others", [])]
-        self.locks = Locks(server, **options)
+        self.locks = Locks(server, cluster=call.get("cluster", False), **options)
 
     def lock(self, call):
         wait, key = call.get("wait"), call["keys"][0]
@@ -353,7 +353,7 @@ async def main():
         loop.call_soon_threadsafe(over.set)
 
     threading.Thread(target=read, daemon=True).start()
-    say(hello="tether-locks 0.2.0", levels=["L1", "L2", "L3"], calls=CALLS[6:])
+    say(hello="tether-locks 0.2.0", levels=["L1", "L2", "L3", "CLUSTER"], calls=CALLS[6:])
     await over.wait()
 
 

@@ -56,6 +56,8 @@ class Ask:
     value: bytes | None = None
     is_sequence: bool = False
     is_setnx: bool = False
+    hops: int = 0  # How often another node referred to the one that is asked (P-CLUSTER-3).
+    is_by_ask: bool = False  # The last time by `ASK` (P-CLUSTER-4).
 
     def words(self, keys: list[bytes], label: bytes, task: bytes | None, left: float) -> Words:
         """Return the command (P-ACQ-1, P-TEMP-1); `left` is of the time to wait."""
@@ -96,6 +98,7 @@ class Event(NamedTuple):
     kind                       with
     granted                    value: key and token
     refused                    error: the request ended without a grant
+    redirected                 value: the error, and what to ask where it says
     lost                       error: a `Lost`
     releasing                  error: the server refused the release, which is sent again
     released, over             nothing; `over`: it was given up
@@ -104,7 +107,7 @@ class Event(NamedTuple):
     watch                      value: key and exists, missing, added or deleted
     presence                   value: key, add, set or del, token or None, value or reason
     leader                     value: token or None, value
-    ended                      error: a watch, presence or observer is over
+    ended                      error: a watch, presence or observer is over; value: what it knew
     warning                    error
     """
 

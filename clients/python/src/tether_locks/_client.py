@@ -11,14 +11,17 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ._ask import Event, Order, Settings
-from ._connect import CHUNK, Greeted, Places
+from ._connect import CHUNK, Greeted
 from .clock import now
 from .core import Core
 from .errors import LockError
 from .resp import Malformed, encode
+
+if TYPE_CHECKING:
+    from ._cluster import Cluster
 
 log = logging.getLogger("tether_locks")
 
@@ -62,10 +65,19 @@ def close_all(loop: asyncio.AbstractEventLoop) -> None:
             client.do(client.core.close)
 
 
+class Opener(Protocol):
+    """Where to connect."""
+
+    async def open(self, within: float) -> Greeted:
+        """Open a connection to a master, or raise what was wrong."""
+
+
 class Client:
     """A core, the connection that it has now, and those that are about to be closed."""
 
-    def __init__(self, places: Places, settings: Settings) -> None:
+    cluster: Cluster | None = None
+
+    def __init__(self, places: Opener, settings: Settings) -> None:
         """Begin without a connection."""
         self.loop = asyncio.get_running_loop()
         self.pid = os.getpid()

@@ -44,6 +44,7 @@ _OPENING = (
     *("socket_keepalive", "socket_keepalive_options", "socket_type"),
 )
 
+Address = tuple[str, int]
 Server = Union[str, "redis.asyncio.Redis", Sequence[str]]
 
 
@@ -57,17 +58,38 @@ class Greeted:
         self.parser = Parser()
         self.frames: list[Any] = []
         self.is_unix = False
+        self.address: Address = ("", 0)  # As it was asked for.
+        self.slots: list[Any] = []  # What CLUSTER SLOTS says.
+
+    @property
+    def peer(self) -> Address:
+        """Where that is."""
+        host, port = (self.writer.get_extra_info("peername") or ("", 0))[:2]
+        return host, port
 
 
 class Place:
     """One address, or the Sentinels of one master."""
 
-    def __init__(self, kind: Any, settings: dict[str, Any], pool: Any) -> None:
+    def __init__(
+        self, kind: Any, settings: dict[str, Any], pool: Any, is_cluster: bool = False
+    ) -> None:
         """Keep what redis-py's connections of this kind take."""
+        self._is_cluster = is_cluster
         self._kind = kind
         self._settings = settings
         self.client_name: str | None = settings.pop("client_name", None)
         self._pool = pool
+
+    @property
+    def address(self) -> Address:
+        """Return host and port."""
+        return self._settings.get("host", "localhost"), self._settings.get("port", 6379)
+
+    def at(self, address: Address) -> Place:
+        """Return another node of a cluster."""
+        settings = {**self._settings, "host": address[0], "port": address[1]}
+        return Place(self._kind, settings, None, True)
 
     async def open(self, name: str, within: float) -> Greeted:
         """Open a connection to the master there, or to the one that a replica there names.
@@ -81,6 +103,7 @@ class Place:
         for _ in range(HOPS + 1):
             greeted, role = await self._greet(self._kind(**settings), name)
             if not isinstance(role, list) or role[0] != b"slave":
+                greeted.address = (settings.get("host", "localhost"), settings.get("port", 6379))
                 return greeted
             greeted.writer.transport.abort()
             if "path" in settings or self._pool is not None:
@@ -100,7 +123,10 @@ class Place:
             words.append(("CLIENT", "SETNAME", name))
             if connection.db:
                 words.append(("SELECT", connection.db))
+            role_at = len(words)
             words.append(("ROLE",))
+            if self._is_cluster:
+                words.append(("CLUSTER", "SLOTS"))
             greeted.writer.write(b"".join(map(encode, words)))
             while len(greeted.frames) < len(words):
                 data = await greeted.reader.read(CHUNK)
@@ -108,10 +134,11 @@ class Place:
                     raise Unreachable("the connection ended at once")
                 greeted.frames += greeted.parser.feed(data)
             replies, greeted.frames = greeted.frames[: len(words)], greeted.frames[len(words) :]
-            for reply in (replies[0], *replies[2:-1]):
+            for reply in (replies[0], *replies[2:role_at], *replies[role_at + 1 :]):
                 if isinstance(reply, ReplyError):
                     raise _refused(reply)
-            return greeted, replies[-1]
+            greeted.slots = replies[-1] if self._is_cluster else []
+            return greeted, replies[role_at]
         except BaseException:
             greeted.writer.transport.abort()
             raise
@@ -177,13 +204,15 @@ def _refused(error: ReplyError) -> LockError:
 class Places:
     """Where the server may be: the addresses are tried in turn."""
 
-    def __init__(self, server: Server, options: dict[str, Any], name: str | None) -> None:
+    def __init__(
+        self, server: Server, options: dict[str, Any], name: str | None, is_cluster: bool = False
+    ) -> None:
         """Read the settings; connect to nothing."""
         for option in options:
             if option not in _OPENING and not option.startswith("ssl_"):
                 raise TypeError(f"{option} is no option of the locks")
-        self._places = list(_places(server, options))
-        name = name or self._places[0].client_name
+        self.all = list(_places(server, options, is_cluster))
+        name = name or self.all[0].client_name
         self._name = client_name() if name is None else _printable(name)
 
     async def open(self, within: float) -> Greeted:
@@ -193,27 +222,41 @@ class Places:
         What the server or the client refuses for good goes before what might be otherwise later.
         """
         errors: list[LockError] = []
-        for place in self._places:
+        for place in self.all:
             try:
-                return await asyncio.wait_for(place.open(self._name, within), within)
-            except asyncio.TimeoutError:
-                errors.append(Unreachable("no connection to the server in time"))
-            except (LockError, OSError, RedisError, Malformed) as error:
-                errors.append(_as_ours(error))
-        final = [error for error in errors if not isinstance(error, Unreachable)]
-        raise (final or errors)[-1]
+                return await self.open_at(place, within)
+            except LockError as error:
+                errors.append(error)
+        raise worst(errors)
+
+    async def open_at(self, place: Place, within: float) -> Greeted:
+        """Open a connection to one of them."""
+        try:
+            return await asyncio.wait_for(place.open(self._name, within), within)
+        except asyncio.TimeoutError:
+            raise Unreachable("no connection to the server in time") from None
+        except (OSError, RedisError, Malformed) as error:
+            raise _as_ours(error) from error
 
 
-def _places(server: Server, options: dict[str, Any]) -> Iterator[Place]:
+def worst(errors: list[LockError]) -> LockError:
+    """Return the one that goes before the others: the last that is for good, or the last."""
+    final = [error for error in errors if not isinstance(error, Unreachable)]
+    return (final or errors)[-1]
+
+
+def _places(server: Server, options: dict[str, Any], is_cluster: bool) -> Iterator[Place]:
+    kind: Any
     if isinstance(server, str):
         server = [server]
     if isinstance(server, Sequence):
         for url in server:
             settings: dict[str, Any] = {**parse_url(url), **options}
-            yield _place(settings.pop("connection_class", Connection), settings, True)
+            kind = settings.pop("connection_class", Connection)
+            yield _place(kind, settings, True, None, is_cluster)
         return
     pool = server.connection_pool
-    kind: Any = pool.connection_class
+    kind = pool.connection_class
     if not issubclass(kind, AbstractConnection):
         raise TypeError("the locks take their settings from a client of redis.asyncio")
     settings = {**pool.connection_kwargs, **options}
@@ -222,17 +265,19 @@ def _places(server: Server, options: dict[str, Any]) -> Iterator[Place]:
         kind = SSLConnection if issubclass(kind, SSLConnection) else Connection
         yield _place(kind, settings, is_said, pool)
     else:
-        yield _place(kind, settings, is_said)
+        yield _place(kind, settings, is_said, None, is_cluster)
 
 
-def _place(kind: Any, settings: dict[str, Any], is_said: bool, pool: Any = None) -> Place:
+def _place(
+    kind: Any, settings: dict[str, Any], is_said: bool, pool: Any = None, is_cluster: bool = False
+) -> Place:
     settings = {
         name: value
         for name, value in settings.items()
         if name in _OPENING or name.startswith("ssl_")
     }
     _check_hostname(kind, settings, is_said)
-    return Place(kind, settings, pool)
+    return Place(kind, settings, pool, is_cluster)
 
 
 def _check_hostname(
@@ -263,8 +308,6 @@ def _printable(name: str) -> str:
 
 
 def _as_ours(error: Exception) -> LockError:
-    if isinstance(error, LockError):
-        return error
     if isinstance(error, ssl.SSLError) and not isinstance(error, _BROKEN_TLS):
         return Refused(f"TLS failed: {error}", "TLS")
     return Unreachable(f"no connection to the server: {error or type(error).__name__}")

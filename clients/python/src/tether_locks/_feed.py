@@ -24,12 +24,13 @@ class Feed:
         # Of each key what the reader knows, once events were left out for it.
         self._known: dict[Hashable, Any] = {}
         self._error: LockError | None = None
+        self.known: Any = None  # What the core knew when it ended.
         self._reader: asyncio.Future[None] | None = None
 
     def on_event(self, event: Event) -> None:
         """Keep it for the reader."""
         if event.kind == "ended":
-            self._error = event.error
+            self._error, self.known = event.error, event.value
         else:
             self._events.append(event)
             if len(self._events) > self._limit:
@@ -38,6 +39,10 @@ class Feed:
                 self._limit = max(MOST_EVENTS, 2 * len(self._events))
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
+
+    def go_on(self) -> None:
+        """Its watch goes on at another node."""
+        self._error = None
 
     async def next(self) -> Event:
         """Wait for the next one; raise what ended the watch once all are taken."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from .resp import ReplyError
 if TYPE_CHECKING:
     from .core import Core
 
+MOST_REDIRECTIONS = 5
 # The server's word is better than ours, if it comes so soon after the time to wait (P-ACQ-5).
 WORD_WITHIN = 100.0
 
@@ -316,7 +318,13 @@ class Requests:
         sent = core.now
         left = request.left(sent)
         words = request.ask.words(request.keys, request.label, request.task, left)
-        core.send(words, lambda reply: self._answered(request, sent, reply))
+        self._send(request, words, lambda reply: self._answered(request, sent, reply))
+
+    def _send(self, request: Request, words: Words, then: Callable[[Any], None]) -> None:
+        """Send a command about a request, which a node may have referred here by ASK."""
+        if request.ask.is_by_ask:
+            self._core.send(("ASKING",), lambda _: None)
+        self._core.send(words, then)
 
     def _answered(self, request: Request, sent: float, reply: Any) -> None:
         """P-ACQ-3."""
@@ -340,6 +348,10 @@ class Requests:
 
     def _refused(self, request: Request, error: ReplyError) -> None:
         code = code_of(error)
+        is_referred = code in ("MOVED", "ASK") and self._core.settings.is_cluster
+        if is_referred and request.ask.hops < MOST_REDIRECTIONS:
+            self._redirect(request, code, error)
+            return
         is_for_now = code in MOMENTARY or (code in UNWRITABLE and request.has_waited)
         if request.ask.waits and is_for_now:  # P-ACQ-6, P-ACQ-7.
             request.phase, request.refusal = Phase.QUEUED, error
@@ -352,6 +364,15 @@ class Requests:
             self._refuse(request, Taken(str(error), code))
         else:
             self._refuse(request, Refused(str(error)))
+
+    def _redirect(self, request: Request, code: str, error: ReplyError) -> None:
+        """Let the shell ask there, for what is left of the time (P-CLUSTER-3, P-CLUSTER-4)."""
+        ask = replace(request.ask, hops=request.ask.hops + 1, is_by_ask=code == "ASK")
+        if ask.waits and ask.wait is not None:
+            ask = replace(ask, wait=max(1.0, request.left(self._core.now)))
+        for handle in request.handles[:1]:
+            self._core.tell("redirected", handle, (str(error), ask))
+        self._end(request)
 
     def _grant(self, request: Request, token: int, lease_from: float) -> None:
         request.phase, request.token, request.granted_at = Phase.HELD, token, self._core.now
@@ -397,7 +418,7 @@ class Requests:
             if not is_sent:
                 request.unsettled[key] = True
                 then = partial(self._released, request, key, request.was_sent_before)
-                self._core.send(request.release_words(key), then)
+                self._send(request, request.release_words(key), then)
 
     def _released(self, request: Request, key: bytes, was_sent: bool, reply: Any) -> None:
         if request.phase is Phase.OVER:
@@ -523,7 +544,7 @@ class Requests:
 
         for key in [key for key in request.keys if key in again.keys and self._core.is_up]:
             words = ("LOCK.EXTEND", key, whole_ms(again.number), "OWNER", request.label)
-            self._core.send(words, partial(answered, key))
+            self._send(request, words, partial(answered, key))
 
     # ---- asking the server ----
 
@@ -553,7 +574,7 @@ class Requests:
 
         for key in [key for key in request.keys if key in check.keys and self._core.is_up]:
             words = ("LOCK.CHECK", key, int(check.number))
-            self._core.send(words, partial(answered, key))
+            self._send(request, words, partial(answered, key))
 
     def _check_failed(self, handle: Handle | None, error: ReplyError) -> None:
         self._checks.pop(handle, None)
@@ -642,6 +663,8 @@ class Requests:
         """See whether a lock in the place of SET NX has its value; or nobody tells (P-SETNX-3)."""
         if not request.ask.is_setnx or request.is_given_up:
             return
+        if error is not None and error.code == "MOVED":
+            return  # The request hears that, too, and goes there.
         if request.phase is Phase.HELD:
             there = self._core.presences.member(request.keys[0])
             is_ours = there is not None and there.token == request.token
@@ -672,6 +695,13 @@ class Requests:
                 request.early_loss = None
 
     # ---- connections ----
+
+    @property
+    def slot(self) -> int | None:
+        """Of what is held, or else of what is asked for; not of what came by ASK."""
+        ours = [request for request in self.all if not request.ask.is_by_ask]
+        held = [request for request in ours if request.phase in IS_AT_SERVER]
+        return next((slot_of(request.keys[0]) for request in held + ours), None)
 
     @property
     def has_holds(self) -> bool:

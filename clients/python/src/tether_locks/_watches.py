@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._ask import Handle
 from ._codes import MOMENTARY, UNWRITABLE, code_of
-from ._state import Request
+from ._state import Request, slot_of
 from .errors import LockError, Refused
 
 if TYPE_CHECKING:
@@ -37,9 +37,16 @@ class Watches:
         """Whether anybody watches."""
         return bool(self._told)
 
-    def watch(self, handle: Handle, keys: tuple[bytes, ...]) -> None:
-        """Tell this one of these keys."""
-        self._told[handle] = dict.fromkeys(keys)
+    @property
+    def slot(self) -> int | None:
+        """Of a key that is watched."""
+        return next((slot_of(key) for key in self._keys), None)
+
+    def watch(
+        self, handle: Handle, keys: tuple[bytes, ...], known: dict[bytes, bool | None] | None = None
+    ) -> None:
+        """Tell this one of these keys, or of what is not as another node said (`known`)."""
+        self._told[handle] = {**dict.fromkeys(keys), **(known or {})}
         self._core.need_link()
         for key in self._told[handle]:
             watched = self._keys.get(key)
@@ -100,8 +107,9 @@ class Watches:
         elif code:
             del self._keys[key]
             for handle in watched.by:
-                self._core.tell("ended", handle, error=Refused(str(reply)))
-                for other in self._told.pop(handle):
+                told = self._told.pop(handle)
+                self._core.tell("ended", handle, told, Refused(str(reply)))
+                for other in told:
                     if other != key:
                         self._leave(handle, other)
         else:
@@ -164,10 +172,11 @@ class _Prefix:
 
 
 class _Watcher:
-    def __init__(self, prefix: bytes, is_observer: bool) -> None:
+    def __init__(self, prefix: bytes, is_observer: bool, known: Members | None) -> None:
         self.prefix = prefix
         self.is_observer = is_observer
-        self.was_told = False
+        self.was_told = known is not None
+        self.known = known  # By another node; until the first snapshot here.
 
 
 class Presences:
@@ -184,9 +193,23 @@ class Presences:
         """Whether anybody watches."""
         return bool(self._watchers)
 
-    def watch(self, handle: Handle, prefix: bytes, is_observer: bool = False) -> None:
-        """Tell this one of each member, or as an observer of the one that has just this name."""
-        self._watchers[handle] = _Watcher(prefix, is_observer)
+    @property
+    def slot(self) -> int | None:
+        """Of a prefix that is watched."""
+        return next((slot_of(prefix) for prefix in self._prefixes), None)
+
+    def watch(
+        self,
+        handle: Handle,
+        prefix: bytes,
+        is_observer: bool = False,
+        known: Members | None = None,
+    ) -> None:
+        """Tell this one of each member, or as an observer of the one that has just this name.
+
+        `known` is what another node said, of which only the difference is told.
+        """
+        self._watchers[handle] = _Watcher(prefix, is_observer, known)
         self._core.need_link()
         state = self._prefixes.get(prefix)
         if state is None:
@@ -287,7 +310,7 @@ class Presences:
             del self._prefixes[prefix]
             for handle in state.by:
                 del self._watchers[handle]
-                self._tell("ended", handle, error=Refused(str(reply)))
+                self._tell("ended", handle, state.members, Refused(str(reply)))
         else:
             after, entries = reply
             state.next.update((key, Member(token, value)) for key, token, value in entries)
@@ -311,11 +334,13 @@ class Presences:
             self._send(prefix, state)
 
     def _say_difference(self, handle: Handle, old: Members, new: Members) -> None:
+        watcher = self._watchers[handle]
+        if watcher.known is not None:
+            old, watcher.known = watcher.known, None
         for key in sorted({*old, *new}):
             if old.get(key) != new.get(key):
                 how = "add" if key not in old else "set" if key in new else "del"
                 self._say(handle, key, how, new.get(key), "unknown")
-        watcher = self._watchers[handle]
         if watcher.is_observer and not watcher.was_told:
             watcher.was_told = True
             self._core.tell("leader", handle, (None, None))

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import redis.asyncio
 from redis.exceptions import ResponseError
 
-from ._ask import Event, Settings
+from ._ask import Ask, Event, Settings
 from ._client import Client
+from ._cluster import Cluster
 from ._codes import MOMENTARY, UNWRITABLE
 from ._connect import Places, Server
 from ._feed import Feed
@@ -34,6 +35,8 @@ from ._request import (
     like,
     milliseconds,
 )
+from ._requests import MOST_REDIRECTIONS
+from ._state import slot_of, tag_of
 from .clock import KNOWS_SUSPEND, now
 from .errors import (
     Closed,
@@ -214,6 +217,8 @@ class Held:
             _answer({self._granted})
         elif kind == "refused":
             _answer({self._granted}, error)
+        elif kind == "redirected":
+            self._client.loop.call_soon(self._follow, *event.value)
         elif kind in ("extended", "not_extended"):
             _answer(self._extended, error)
         elif kind in ("checked", "not_checked"):
@@ -229,6 +234,17 @@ class Held:
                 self._reason = "released"
             _answer(self._released | self._over)
             self._interrupt()
+
+    def _follow(self, error: str, ask: Ask) -> None:
+        """Ask where a node of a cluster says."""
+        cluster = self._client.cluster
+        if self._granted.done() or cluster is None:  # Nobody wants it any longer.
+            return
+        if not cluster.is_here:
+            _answer({self._granted}, Closed())
+            return
+        client = self._client = cluster.referred(self._client, error)
+        client.do(lambda: client.core.acquire(self, ask))
 
     # Set while a task is within `async with`.
     _body: asyncio.Task[Any] | None = None
@@ -291,15 +307,14 @@ class Lock:
 
         Whoever waits goes on when the connection ends or cannot be made, for as long as was said.
         """
-        client = self._locks._client()
-        core = client.core
+        client = self._locks._client(self._request.ask.keys[0])
         ask = begun(self._request.ask, self._task or _word_of_task())
         held = Held(client, self._request.names)
-        client.do(lambda: core.acquire(held, ask))
+        client.do(lambda: client.core.acquire(held, ask))
         try:
             await held._granted
         except asyncio.CancelledError:
-            client.do(lambda: core.release(held))
+            held._let_go()
             if not held._granted.cancelled():
                 held._granted.exception()  # asyncio need not say that nobody looked.
             raise
@@ -396,13 +411,14 @@ class Locks(Maker[Lock]):
         server's `tether.peer-timeout`, or that less `stop_within` and a second.
 
         `name` is what the server calls the connection: unless given,
-        `tether:<host>:<pid>:<program>`. With `cluster`, names of more than one slot are refused
-        before they are sent (`CrossSlot`); other servers of the cluster are not found.
+        `tether:<host>:<pid>:<program>`. With `cluster`, `server` is one node of a cluster, or
+        several: the locks have a connection to each master that they need. Names of more than one
+        slot are refused before they are sent (`CrossSlot`), and so are prefixes without a hash tag.
         """
         if not stop_within >= 0:
             raise ValueError(f"{stop_within} is not a time in seconds")
         self._server = server  # Sentinels know their pool by a weak reference.
-        self._places = functools.partial(Places, server, options, name)
+        self._places = functools.partial(Places, server, options, name, cluster)
         self._places()  # Which refuses what makes no sense.
         self._settings = Settings(
             grace=None if grace is None else milliseconds(grace),
@@ -413,6 +429,7 @@ class Locks(Maker[Lock]):
             knows_suspend=KNOWS_SUSPEND,
         )
         self._current: Client | None = None
+        self._cluster: Cluster | None = None
 
     # ---- locks ----
 
@@ -446,7 +463,7 @@ class Locks(Maker[Lock]):
     async def observe(self, name: Key) -> AsyncIterator[Leader | None]:
         """Yield who leads, or None for nobody: now, and whenever that changes."""
         key = as_bytes(name)
-        async for event in self._watched(name, lambda c, f: c.core.presences.watch(f, key, True)):
+        async for event in self._present(name, key, True):
             token, value = event.value
             yield None if token is None else Leader(token, value)
 
@@ -456,24 +473,50 @@ class Locks(Maker[Lock]):
             raise ValueError("a watch needs a name")
         given = {as_bytes(name): name for name in names}
         keys = tuple(given)
-        async for event in self._watched(names, lambda c, f: c.core.watches.watch(f, keys)):
+        if self._settings.is_cluster and len({slot_of(key) for key in keys}) > 1:
+            raise CrossSlot("the names are of more than one slot: watch them one by one")
+
+        def begin(client: Client, feed: Feed) -> None:
+            client.core.watches.watch(feed, keys, feed.known)
+
+        async for event in self._watched(names, keys[0], begin):
             key, state = event.value
             yield Change(given[key], state)
 
     async def presence(self, prefix: Key) -> AsyncIterator[Member]:
         """Yield each temporary key whose name begins so, and then each change of them."""
         key = as_bytes(prefix)
-        async for event in self._watched(prefix, lambda c, f: c.core.presences.watch(f, key)):
+        async for event in self._present(prefix, key, False):
             yield _member(prefix, event)
 
+    def _present(self, name: Key, prefix: bytes, is_observer: bool) -> AsyncIterator[Event]:
+        if self._settings.is_cluster and tag_of(prefix) is None:
+            raise CrossSlot("in a cluster it needs a hash tag")
+
+        def begin(client: Client, feed: Feed) -> None:
+            client.core.presences.watch(feed, prefix, is_observer, feed.known)
+
+        return self._watched(name, prefix, begin)
+
     async def _watched(
-        self, names: object, begin: Callable[[Client, Feed], None]
+        self, names: object, key: bytes, begin: Callable[[Client, Feed], None]
     ) -> AsyncIterator[Event]:
-        client, feed = self._client(), Feed(names)
+        client, feed, hops = self._client(key), Feed(names), 0
         try:
             client.do(lambda: begin(client, feed))
             while True:
-                yield await feed.next()
+                try:
+                    event = await feed.next()
+                except Refused as error:
+                    if error.code != "MOVED" or client.cluster is None or hops == MOST_REDIRECTIONS:
+                        raise
+                    hops += 1
+                    client = client.cluster.referred(client, str(error))
+                    feed.go_on()
+                    client.do(functools.partial(begin, client, feed))
+                else:
+                    hops = 0
+                    yield event
         finally:
             client.do(lambda: client.core.unwatch(feed))
 
@@ -510,6 +553,9 @@ class Locks(Maker[Lock]):
         client, self._current = self._current, None
         if client is not None and client.is_here:
             await client.close()
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None and cluster.is_here:
+            await cluster.close()
 
     async def __aenter__(self) -> Locks:
         """Do nothing: it connects when a lock is asked for."""
@@ -519,7 +565,11 @@ class Locks(Maker[Lock]):
         """Close it."""
         await self.close()
 
-    def _client(self) -> Client:
+    def _client(self, key: bytes) -> Client:
+        if self._settings.is_cluster:
+            if self._cluster is None or not self._cluster.is_here:
+                self._cluster = Cluster(self._places(), self._settings)
+            return self._cluster.client(key)
         client = self._current
         if client is None or not client.is_here:
             client = self._current = Client(self._places(), self._settings)

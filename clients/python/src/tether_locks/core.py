@@ -207,6 +207,12 @@ class Core:
         return self.settings.connect_timeout
 
     @property
+    def slot(self) -> int | None:
+        """Whose master this client belongs to, in a cluster: that of what is held or wanted."""
+        slots = (self.requests.slot, self.watches.slot, self.presences.slot)
+        return next((slot for slot in slots if slot is not None), None)
+
+    @property
     def is_up(self) -> bool:
         """Whether commands may be sent."""
         return self.link == "up"

@@ -1,0 +1,122 @@
+"""The masters of a cluster: a client for each that is needed, and which one has which slot."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+
+from ._ask import Settings
+from ._client import Client
+from ._connect import Address, Greeted, Place, Places, worst
+from ._state import slot_of
+from .errors import LockError
+
+
+class Cluster:
+    """P-CLUSTER-1: each client has its own connection, session and fence."""
+
+    def __init__(self, places: Places, settings: Settings) -> None:
+        """Know the addresses that the caller gave, and connect to nothing."""
+        self.places = places
+        self.owners: dict[int, Address] = {}
+        self._settings = settings
+        self._pid = os.getpid()
+        self._loop = asyncio.get_running_loop()
+        self._is_closed = False
+        self._nodes: dict[Address, None] = {}
+        # By the master's address; None is for the first one, of which that is not known yet.
+        self._clients: dict[Address | None, Client] = {}
+        self._all: list[Client] = []
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it can be used by who asks; see `Client.is_here`."""
+        is_here = self._pid == os.getpid() and self._loop is asyncio.get_running_loop()
+        return is_here and not self._is_closed
+
+    def client(self, key: bytes) -> Client:
+        """Return the client for the slot of this key (P-CLUSTER-2)."""
+        return self._client_at(self.owners.get(slot_of(key)))
+
+    def referred(self, by: Client, error: str) -> Client:
+        """Return the client to which `MOVED slot host:port` or `ASK ..` refers; see P-CLUSTER-3."""
+        word, slot, address = error.split(" ")[:3]
+        host, _, port = address.rpartition(":")
+        here = next((each for each, client in self._clients.items() if client is by), None)
+        owner = (host or (here[0] if here else ""), int(port))
+        if word == "MOVED":
+            self.owners[int(slot)] = owner
+        return self._client_at(owner)
+
+    def learn(self, greeted: Greeted) -> None:
+        """Remember what a node says of the slots."""
+        for first, last, *nodes in greeted.slots:
+            found = [(node[0].decode() or greeted.address[0], node[1]) for node in nodes]
+            self._nodes.update(dict.fromkeys(found))
+            self.owners.update(dict.fromkeys(range(first, last + 1), found[0]))
+
+    def addresses(self, home: Address | None) -> Iterator[Place]:
+        """Where to ask: at home, at the caller's addresses, and at all nodes there are."""
+        if home is not None:
+            yield self.places.all[0].at(home)
+        yield from self.places.all
+        for address in list(self._nodes):
+            yield self.places.all[0].at(address)
+
+    def settled(self, client: Client, address: Address) -> None:
+        """This client's connection is to this master now."""
+        for each in [each for each, other in self._clients.items() if other is client]:
+            del self._clients[each]
+        self._clients.setdefault(address, client)
+
+    async def close(self) -> None:
+        """Close each."""
+        self._is_closed = True
+        await asyncio.gather(*(client.close() for client in self._all))
+
+    def _client_at(self, address: Address | None) -> Client:
+        client = self._clients.get(address)
+        if client is None:
+            home = _Home(self, address)
+            client = home.client = self._clients[address] = Client(home, self._settings)
+            client.cluster = self
+            self._all.append(client)
+        return client
+
+
+class _Home:
+    """Where a client of a cluster connects: to the master that has its slots now (P-CLUSTER-6)."""
+
+    client: Client
+
+    def __init__(self, cluster: Cluster, address: Address | None) -> None:
+        self._cluster = cluster
+        self._address = address
+
+    async def open(self, within: float) -> Greeted:
+        """As of `Places`; each address has so many seconds."""
+        cluster, errors = self._cluster, list[LockError]()
+        tried: set[Address] = set()
+        while True:
+            owner = self._owner()
+            there = [p for p in cluster.addresses(owner) if p.address not in tried]
+            if not there:
+                raise worst(errors)
+            tried.add(there[0].address)
+            try:
+                greeted = await cluster.places.open_at(there[0], within)
+            except LockError as error:
+                errors.append(error)
+                continue
+            cluster.learn(greeted)
+            owner = self._owner()
+            if owner is None or owner in (greeted.address, greeted.peer):
+                self._address = greeted.address if owner is None else owner
+                cluster.settled(self.client, self._address)
+                return greeted
+            greeted.writer.transport.abort()
+
+    def _owner(self) -> Address | None:
+        slot = self.client.core.slot
+        return self._address if slot is None else self._cluster.owners.get(slot, self._address)
