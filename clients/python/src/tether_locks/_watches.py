@@ -12,6 +12,8 @@ from .errors import LockError, Refused
 if TYPE_CHECKING:
     from .core import Core
 
+MOST_ASKED_AGAIN = 64  # P-CLUSTER-7
+
 
 class _Watched:
     """A key; `phase` is `asked`, `known` or `leaving`."""
@@ -20,6 +22,7 @@ class _Watched:
         self.by: list[Handle] = []
         self.phase = "asked"
         self.is_there = False
+        self.is_again = False  # It is asked for again, and `is_there` is so.
 
 
 class Watches:
@@ -29,6 +32,7 @@ class Watches:
         """Begin with none."""
         self._core = core
         self._keys: dict[bytes, _Watched] = {}
+        self._asked = 0  # The last of them that was asked for again.
         # Of each watcher its keys, and what it was told of them last.
         self._told: dict[Handle, dict[bytes, bool | None]] = {}
 
@@ -75,10 +79,20 @@ class Watches:
         """On another connection (P-WATCH-3)."""
         for key, watched in list(self._keys.items()):
             if watched.by:
-                watched.phase = "asked"
+                watched.phase, watched.is_again = "asked", False
                 self._send(key)
             else:
                 del self._keys[key]
+
+    def ask_again(self) -> None:
+        """Find out whether the slots of watched keys are still here (P-CLUSTER-7)."""
+        keys = list(self._keys.items())
+        for _ in keys[:MOST_ASKED_AGAIN]:
+            self._asked = (self._asked + 1) % len(keys)
+            key, watched = keys[self._asked]
+            if watched.phase == "known":
+                watched.phase, watched.is_again = "asked", True
+                self._send(key)
 
     def changed(self, key: bytes, change: bytes) -> None:
         """A push says `ADD` or `DEL`."""
@@ -102,7 +116,9 @@ class Watches:
         if watched is None or watched.phase != "asked":
             return
         code = code_of(reply)
-        if code in MOMENTARY:
+        if watched.is_again and code not in ("", "MOVED"):
+            self._know(key, watched, watched.is_there)
+        elif code in MOMENTARY or code == "ASK":
             self._core.try_again(lambda: self._send(key))
         elif code:
             del self._keys[key]
@@ -116,7 +132,7 @@ class Watches:
             self._know(key, watched, reply == b"EXIST")
 
     def _know(self, key: bytes, watched: _Watched, is_there: bool) -> None:
-        watched.phase, watched.is_there = "known", is_there
+        watched.phase, watched.is_there, watched.is_again = "known", is_there, False
         if not watched.by:
             self._unwatch(key, watched)
         for handle in watched.by:
@@ -220,6 +236,8 @@ class Presences:
             state.by.append(handle)
             if state.is_live:
                 self._say_difference(handle, {}, state.members)
+            elif known is None:  # The snapshot is the first that it hears of.
+                self._watchers[handle].known = {}
 
     def end(self, handle: Handle) -> None:
         """It wants to know no more."""
@@ -304,7 +322,7 @@ class Presences:
         if self._prefixes.get(prefix) is not state:
             return
         code = code_of(reply)
-        if code in MOMENTARY or code in UNWRITABLE:
+        if code in MOMENTARY or code in UNWRITABLE or code == "ASK":
             self._core.try_again(lambda: self._send_if_wanted(prefix, state))
         elif code:
             del self._prefixes[prefix]

@@ -516,6 +516,8 @@ class Core:
     def _ping(self) -> None:
         self._pinged = self.now
         self.send(("PING",), lambda _: None)
+        if self.settings.is_cluster:
+            self.watches.ask_again()
 
     def try_again(self, again: Callable[[], None]) -> None:
         """Send later what the server refused for now (P-RETRY-3)."""
