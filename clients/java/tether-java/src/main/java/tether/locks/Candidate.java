@@ -21,7 +21,11 @@ public final class Candidate implements AutoCloseable {
     private final ReentrantLock lock = new ReentrantLock();
     private CompletableFuture<Hold> next = new CompletableFuture<>();
     private volatile Hold term;
+    private volatile boolean isClosed;
     private volatile Consumer<? super Hold> onElected;
+
+    /** Which action was called for which term. */
+    private Called called = new Called(null, null);
 
     /** Where it stands. */
     private Node node;
@@ -72,10 +76,25 @@ public final class Candidate implements AutoCloseable {
      */
     public void onElected(Consumer<? super Hold> action) {
         onElected = action;
-        Hold hold = term;
-        if (hold != null) {
-            context.executor.execute(() -> action.accept(hold));
+        callElected();
+    }
+
+    /** Once for each term and action, whichever of the two comes first. */
+    private void callElected() {
+        Called now = new Called(term, onElected);
+        if (now.term == null || now.action == null) {
+            return;
         }
+        lock.lock();
+        try {
+            if (now.equals(called)) {
+                return;
+            }
+            called = now;
+        } finally {
+            lock.unlock();
+        }
+        context.executor.execute(() -> now.action.accept(now.term));
     }
 
     /**
@@ -91,6 +110,7 @@ public final class Candidate implements AutoCloseable {
     /** Resigns if it leads, which is waited for as by {@link Hold#close}, and stands no more. */
     @Override
     public void close() {
+        isClosed = true;
         Hold hold = term;
         boolean leads = hold != null && hold.release();
         cluster.loop.post(() -> node.act(core -> core.giveUp(terms)));
@@ -114,11 +134,16 @@ public final class Candidate implements AutoCloseable {
         try {
             if (next.getNow(null) == hold) {
                 next = new CompletableFuture<>();
+                if (isClosed) {
+                    next.completeExceptionally(TetherException.of(Problem.CLOSED));
+                }
             }
         } finally {
             lock.unlock();
         }
     }
+
+    private record Called(Hold term, Consumer<? super Hold> action) {}
 
     private final class Terms implements RequestListener {
         private long began = System.nanoTime();
@@ -132,10 +157,7 @@ public final class Candidate implements AutoCloseable {
             Duration waited = Duration.ofNanos(System.nanoTime() - began);
             context.observe(observer -> observer.granted(keys, token, waited));
             stage().complete(hold);
-            Consumer<? super Hold> action = onElected;
-            if (action != null) {
-                context.executor.execute(() -> action.accept(hold));
-            }
+            callElected();
         }
 
         @Override
@@ -152,6 +174,9 @@ public final class Candidate implements AutoCloseable {
 
         @Override
         public void lost(String reason) {
+            if (reason.equals("closed")) {
+                isClosed = true; // The client was.
+            }
             Hold hold = ended();
             if (hold != null) {
                 hold.lost(reason);

@@ -23,15 +23,18 @@ public final class TestServer implements AutoCloseable {
     /** Of a cluster's node. */
     final int busPort;
 
-    private String password;
+    private final String password;
+    private final List<String> words;
     private final Path folder;
-    private final Process process;
+    private volatile Process process;
 
-    private TestServer(int port, int busPort, Path folder, Process process) {
+    private TestServer(List<String> words, int port, int busPort, Path folder) {
+        this.words = words;
         this.port = port;
         this.busPort = busPort;
         this.folder = folder;
-        this.process = process;
+        int option = words.indexOf("--requirepass") + 1;
+        password = option == 0 ? null : words.get(option);
     }
 
     public static TestServer start(String... options) throws IOException {
@@ -58,16 +61,44 @@ public final class TestServer implements AutoCloseable {
 
     private static TestServer launch(List<String> words, int port, int busPort, Path folder)
             throws IOException {
-        Process process =
-                new ProcessBuilder(words)
-                        .redirectErrorStream(true)
-                        .redirectOutput(folder.resolve("log").toFile())
-                        .start();
-        TestServer server = new TestServer(port, busPort, folder, process);
-        int password = words.indexOf("--requirepass") + 1;
-        server.password = password == 0 ? null : words.get(password);
-        eventually("the server starts: " + folder.resolve("log"), server::answers);
+        TestServer server = new TestServer(words, port, busPort, folder);
+        server.startAgain();
         return server;
+    }
+
+    /** With the files that it has, after {@link #kill}. */
+    void startAgain(String... options) throws IOException {
+        Path log = folder.resolve("log");
+        List<String> all = new ArrayList<>(words);
+        all.addAll(List.of(options));
+        process =
+                new ProcessBuilder(all)
+                        .redirectErrorStream(true)
+                        .redirectOutput(ProcessBuilder.Redirect.appendTo(log.toFile()))
+                        .start();
+        eventually("the server starts: " + log, this::answers);
+    }
+
+    /** By SIGKILL. */
+    void kill() throws InterruptedException {
+        process.destroyForcibly().waitFor();
+    }
+
+    /** As {@code kill -STOP} does. */
+    void signal(String name) {
+        signal(process, name);
+    }
+
+    static void signal(Process process, String name) {
+        try {
+            Process kill =
+                    new ProcessBuilder("kill", "-" + name, Long.toString(process.pid())).start();
+            if (kill.waitFor() != 0) {
+                throw new IllegalStateException("kill -" + name + " failed");
+            }
+        } catch (IOException | InterruptedException error) {
+            throw new IllegalStateException(error);
+        }
     }
 
     /** Fails over when the master is silent for a second. */
