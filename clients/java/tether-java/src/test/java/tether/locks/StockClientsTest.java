@@ -28,7 +28,11 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestInfo;
 import org.junit.jupiter.api.Timeout;
+import redis.clients.jedis.DefaultJedisClientConfig;
+import redis.clients.jedis.HostAndPort;
 import redis.clients.jedis.Jedis;
+import redis.clients.jedis.Protocol;
+import redis.clients.jedis.RedisProtocol;
 import redis.clients.jedis.exceptions.JedisConnectionException;
 
 /** What docs/clients.md and the README say of Lettuce and Jedis. */
@@ -163,6 +167,23 @@ class StockClientsTest {
             server.ask("CLIENT", "KILL", "ID", Long.toString(me.clientId()));
             assertThrows(JedisConnectionException.class, me::ping);
             assertTrue(me.isBroken());
+        }
+    }
+
+    @Test
+    void jedisTakesAPushForAReply(TestInfo test) {
+        try (TestServer.Raw holder = new TestServer.Raw(server);
+                Jedis me =
+                        new Jedis(
+                                new HostAndPort("127.0.0.1", server.port),
+                                DefaultJedisClientConfig.builder()
+                                        .protocol(RedisProtocol.RESP3)
+                                        .build())) {
+            holder.ask("LOCK.ACQUIRE", test.getDisplayName());
+            assertEquals(null, acquire(me, test.getDisplayName(), "NOTIFY", "WAIT", "0", "PUSH"));
+            holder.ask("LOCK.RELEASE", test.getDisplayName());
+            server.awaitCrowd(test.getDisplayName(), 1, 0);
+            assertInstanceOf(List.class, me.sendCommand(Protocol.Command.PING));
         }
     }
 
