@@ -10,11 +10,15 @@ import org.springframework.boot.autoconfigure.AutoConfiguration;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnBean;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnProperty;
 import org.springframework.boot.context.properties.EnableConfigurationProperties;
 import org.springframework.boot.health.contributor.HealthIndicator;
+import org.springframework.context.ApplicationEventPublisher;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.context.annotation.Role;
+import org.springframework.integration.leader.DefaultCandidate;
+import org.springframework.integration.leader.event.DefaultLeaderEventPublisher;
 import org.springframework.integration.support.locks.LockRegistry;
 import tether.locks.TetherLocks;
 import tether.locks.TetherObserver;
@@ -22,7 +26,7 @@ import tether.locks.TetherObserver;
 /**
  * Makes a {@link TetherLocks} from {@code spring.data.redis.*} and {@code tether.*}, unless there
  * is one; runs methods with {@link TetherLock} under their locks; and, where the classes are there,
- * has a {@link LockRegistry}, a health indicator and meters.
+ * has a {@link LockRegistry}, a candidate with its events, a health indicator and meters.
  */
 @AutoConfiguration(
         afterName = {
@@ -59,6 +63,17 @@ public class TetherAutoConfiguration {
         @ConditionalOnMissingBean(LockRegistry.class)
         TetherLockRegistry tetherLockRegistry(TetherLocks locks) {
             return new TetherLockRegistry(locks, "spring:");
+        }
+
+        @Bean
+        @ConditionalOnProperty("tether.leader.role")
+        @ConditionalOnMissingBean
+        TetherLeaderInitiator tetherLeaderInitiator(
+                TetherLocks locks, TetherProperties tether, ApplicationEventPublisher events) {
+            DefaultCandidate candidate =
+                    new DefaultCandidate(tether.leader().id(), tether.leader().role());
+            return new TetherLeaderInitiator(
+                    locks, "leader:", candidate, new DefaultLeaderEventPublisher(events));
         }
     }
 

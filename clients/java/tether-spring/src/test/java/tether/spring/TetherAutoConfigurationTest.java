@@ -11,9 +11,12 @@ import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
@@ -24,8 +27,10 @@ import org.springframework.boot.WebApplicationType;
 import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
 import org.springframework.boot.builder.SpringApplicationBuilder;
 import org.springframework.boot.health.contributor.HealthIndicator;
+import org.springframework.context.ApplicationListener;
 import org.springframework.context.ConfigurableApplicationContext;
 import org.springframework.context.annotation.Bean;
+import org.springframework.integration.leader.event.AbstractLeaderEvent;
 import org.springframework.integration.support.locks.DistributedLock;
 import tether.locks.Hold;
 import tether.locks.LostException;
@@ -36,6 +41,7 @@ import tether.locks.TetherLocks;
 /** An application of Spring Boot on a real server. */
 @Timeout(300)
 class TetherAutoConfigurationTest {
+    private static final BlockingQueue<String> TERMS = new LinkedBlockingQueue<>();
     private static TestServer server;
     private static ConfigurableApplicationContext application;
 
@@ -51,7 +57,7 @@ class TetherAutoConfigurationTest {
         server.close();
     }
 
-    private static ConfigurableApplicationContext application() {
+    private static ConfigurableApplicationContext application(String... more) {
         return new SpringApplicationBuilder(Application.class)
                 .web(WebApplicationType.NONE)
                 .properties(
@@ -61,6 +67,7 @@ class TetherAutoConfigurationTest {
                         "spring.main.banner-mode=off",
                         "tether.name=tether:test:1:spring",
                         "tether.grace=1m")
+                .properties(more)
                 .run();
     }
 
@@ -71,6 +78,17 @@ class TetherAutoConfigurationTest {
         @Bean
         Orders orders() {
             return new Orders();
+        }
+
+        @Bean
+        ApplicationListener<AbstractLeaderEvent> terms() {
+            return event ->
+                    TERMS.add(
+                            event.getClass().getSimpleName()
+                                    + " "
+                                    + event.getRole()
+                                    + " "
+                                    + event.getContext().isLeader());
         }
 
         @Bean
@@ -144,6 +162,33 @@ class TetherAutoConfigurationTest {
         MeterRegistry meters = application.getBean(MeterRegistry.class);
         TestServer.eventually(
                 "a grant is metered", () -> meters.find("tether.wait").timer() != null);
+    }
+
+    @Test
+    void aCandidateHasEvents() throws Exception {
+        String granted = "OnGrantedEvent scheduler true";
+        try (ConfigurableApplicationContext one =
+                        application("tether.leader.role=scheduler", "tether.leader.id=one");
+                ConfigurableApplicationContext two =
+                        application("tether.leader.role=scheduler", "tether.leader.id=two")) {
+            assertEquals(granted, TERMS.poll(60, TimeUnit.SECONDS));
+            server.awaitCrowd("leader:scheduler", 1, 1);
+            assertEquals("one", server.ask("GET", "leader:scheduler"));
+            server.ask("DEL", "leader:scheduler");
+            List<String> both =
+                    List.of(TERMS.poll(60, TimeUnit.SECONDS), TERMS.poll(60, TimeUnit.SECONDS));
+            assertTrue(both.contains(granted), both.toString());
+            assertTrue(both.contains("OnRevokedEvent scheduler false"), both.toString());
+            server.awaitCrowd("leader:scheduler", 1, 1);
+            assertEquals("two", server.ask("GET", "leader:scheduler"));
+            two.getBean(TetherLeaderInitiator.class).stop();
+            assertEquals("OnRevokedEvent scheduler true", TERMS.poll(60, TimeUnit.SECONDS));
+            assertEquals(granted, TERMS.poll(60, TimeUnit.SECONDS));
+            one.getBean(TetherLeaderInitiator.class).stop();
+            assertEquals("OnRevokedEvent scheduler true", TERMS.poll(60, TimeUnit.SECONDS));
+            server.awaitCrowd("leader:scheduler", 0, 0);
+        }
+        assertEquals(List.of(), List.copyOf(TERMS));
     }
 
     @Test
