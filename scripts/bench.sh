@@ -5,6 +5,8 @@
 #   scripts/bench.sh peers scale      some parts; benches/servers/parts.rs has them all
 #   scripts/bench.sh acks quorum --merge   some parts, whose sections are renewed in docs/benchmarks.md
 #   scripts/bench.sh --short          a tenth of everything, to see that it works
+#   scripts/bench.sh java             only the Java client beside the others' real clients, whose section is renewed in docs/benchmarks.md;
+#                                     java --short renews nothing
 #
 # What cannot be installed is left out, and said. Nothing is started as a service: every server is the benchmark's own,
 # in a temporary folder. SERVERS names others of the matrix than Redis 7.0, Redis 8.0 and Valkey 9.1.
@@ -18,6 +20,13 @@ export TETHER_SERVERS=${SERVERS:-redis-7.0 redis-8.0 valkey-9.1}
 # shellcheck disable=SC2086 # a list of words
 scripts/servers.sh $TETHER_SERVERS || echo "bench: going on with the servers that could be fetched" >&2
 scripts/build.sh
+if [ "${1:-}" = java ]; then
+    shift
+    TETHER_SERVER=${TETHER_SERVER:-$(scripts/need.sh --server-path)} TETHER_MODULE=$PWD/target/release/libtether.so
+    export TETHER_SERVER TETHER_MODULE
+    [ "$#" -gt 0 ] || set -- --write "$PWD/docs/benchmarks.md"
+    exec scripts/java.sh --bench "$@"
+fi
 # What a module costs that does nothing: the benchmarks look for it beside themselves.
 cargo build --package tether --release --example bare
 export TETHER_MODULE=$PWD/target/release/libtether.so

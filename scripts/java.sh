@@ -3,10 +3,15 @@
 #
 #   scripts/java.sh [MAVEN..]       mvn verify: its tests, among them the vectors of clients/protocol, on the JDK that Maven uses,
 #                                   and again on the newest JDK of the machine
-#                                   (TETHER_SERVER, TETHER_MODULE; TETHER_STEPS interrupted acquires)
+#                                   (TETHER_SERVER, TETHER_MODULE, TETHER_COMMAND: the command tether; TETHER_STEPS interrupted acquires)
 #   scripts/java.sh --vectors       of them only the vectors, which need no server
 #   scripts/java.sh --lint          formatting (spotless), javac -Xlint:all and javadoc without warnings
 #   scripts/java.sh --conform [..]  clients/protocol/conform with its adapter
+#   scripts/java.sh --long          what takes long: 300 faults, 100 kills of applications of Spring Boot, 100,000 interrupted acquires
+#                                   (TETHER_FAULTS, TETHER_KILLS, TETHER_STEPS: others)
+#   scripts/java.sh --bench [..]    clients/java/beside: this client beside Redisson, Curator and Spring's locks, with their real clients
+#                                   (--short: to see that it works; --write FILE: renews the section of a page)
+#   scripts/java.sh --publish       what would be published, in target/java/published
 #
 # Libraries come from Maven Central, once: later runs are offline. The last line of a run is in cargo's form, which .ci/run sums.
 set -euo pipefail
@@ -16,7 +21,8 @@ ROOT=$PWD
 SERVER=${TETHER_SERVER:-}
 [ -n "$SERVER" ] || SERVER=$(scripts/need.sh --server-path) || true
 TETHER_SERVER=$SERVER TETHER_MODULE=${TETHER_MODULE:-$ROOT/target/debug/libtether.so}
-export TETHER_SERVER TETHER_MODULE
+TETHER_COMMAND=${TETHER_COMMAND:-$ROOT/target/debug/tether}
+export TETHER_SERVER TETHER_MODULE TETHER_COMMAND
 
 scripts/need.sh java mvn
 mkdir -p "$ROOT/target/java"
@@ -61,12 +67,32 @@ case ${1:-} in
         exec python3 -B ../protocol/conform/conform.py --server "$TETHER_SERVER" --module "$TETHER_MODULE" "$@" -- \
             "${adapter[@]}" -XX:SharedArchiveFile="$archive" tether.locks.conform.Adapter
         ;;
+    --publish)
+        rm -rf "$ROOT/target/java/published"
+        maven publish -q -Ppublish -DskipTests -Dmaven.install.skip=true deploy -DaltDeploymentRepository="here::file://$ROOT/target/java/published"
+        cd "$ROOT/target/java/published"
+        find . -name '*.jar' -o -name '*.pom' | sort
+        exit
+        ;;
+    --bench)
+        shift
+        maven bench -q -pl tether-java,beside -DskipTests package dependency:build-classpath -Dmdep.outputFile=target/classpath -Dmdep.includeScope=runtime
+        exec java -cp "beside/target/classes:$(cat beside/target/classpath)" -Dorg.slf4j.simpleLogger.defaultLogLevel=error tether.beside.Bench "$@"
+        ;;
 esac
+
+# For TetherDevServer.
+[ -x "$TETHER_COMMAND" ] || cargo build --quiet --package tether-cli
 
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
 status=0
-if [ "${1:-}" = --vectors ]; then
+if [ "${1:-}" = --long ]; then
+    shift
+    export TETHER_FAULTS=${TETHER_FAULTS:-300} TETHER_KILLS=${TETHER_KILLS:-100} TETHER_STEPS=${TETHER_STEPS:-100000}
+    maven long -pl tether-java,tether-spring -Dtest='CampaignTest,JobsTest,InterruptTest' -Dsurefire.failIfNoSpecifiedTests=false \
+        -Dsurefire.useFile=false verify "$@" 2>&1 | tee "$output" || status=$?
+elif [ "${1:-}" = --vectors ]; then
     maven vectors -pl tether-java -Dtest=VectorsTest test 2>&1 | tee "$output" || status=$?
 else
     maven verify verify "$@" 2>&1 | tee "$output" || status=$?
