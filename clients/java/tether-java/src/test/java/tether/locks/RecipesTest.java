@@ -386,9 +386,10 @@ class RecipesTest {
 
     @Test
     void aBrokenConnectionEndsATermWithoutASession() throws Exception {
-        try (Candidate candidate = locks.elect("k", "me");
-                Candidate other = others.elect("k", "other")) {
+        try (Candidate candidate = locks.elect("k", "me")) {
             Hold term = candidate.awaitTerm();
+            Candidate other = others.elect("k", "other");
+            server.awaitCrowd("k", 1, 1);
             killConnections("one");
             assertTrue(other.awaitTerm().isHeld());
             TestServer.eventually("the loss is told", () -> !term.isHeld());
