@@ -66,7 +66,7 @@ fetch_valkey() {
 vectors() {
     local file files=()
     build vectors "$SOURCES/tests/vectors.c" "${SANITIZED[@]}" -ljansson
-    for file in clients/protocol/vectors/*.json "$SOURCES/tests/vectors.json"; do
+    for file in clients/protocol/vectors/*.json; do
         case $file in */schema.json | */preludes.json) ;; *) files+=("$file") ;; esac
     done
     "$ROOT/vectors" clients/protocol/vectors/preludes.json "${files[@]}"

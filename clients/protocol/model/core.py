@@ -667,7 +667,7 @@ class Core:
     def cut(self):
         self.link = "none"
         self.replies = []
-        self.mine = None
+        self.mine = self.look_again = None
         self.retries, self.retry_at, self.refused = [], None, 0
 
     def go_on(self):
@@ -688,7 +688,11 @@ class Core:
             self.cut()
             self.closing_at = None
             return
+        was_greeting = self.link == "greeting"
         self.cut()
+        if was_greeting:
+            self.unreached()
+            return
         if not had_session or not self.keeps("P-SESS-2"):
             self.secret = None
             self.fence = None
@@ -1106,8 +1110,11 @@ class Core:
 
     def look(self, reason, held):
         """P-LOSS-4, P-REL-7: what of this is still there, and what is there that nothing claims."""
+        if self.mine and self.mine["pages"]:  # A page that came already is of before.
+            self.look_again = (reason, [*self.look_again[1], *held] if self.look_again else held)
+            return
         if self.mine:
-            self.is_to_look |= bool(self.mine["pages"])  # A page that came already is of before.
+            self.mine["held"] += [r for r in held if r not in self.mine["held"]]
             return
         self.mine = {"is_resume": False, "pages": 0, "entries": [], "reason": reason, "held": held}
         self.ask_mine([])
@@ -1126,12 +1133,12 @@ class Core:
             return self.ask_mine(["CURSOR", cursor])
         self.mine = None
         self.compare(mine)
-        if self.is_to_look:
-            self.is_to_look = False
-            self.look("deleted", [])
+        if self.look_again:
+            again, self.look_again = self.look_again, None
+            self.look(*again)
         return None
 
-    is_to_look = False
+    look_again = None  # The reason, and the holds of which one was lost for it.
 
     def found_error(self, mine, error):
         if mine["is_resume"]:
