@@ -199,7 +199,6 @@ struct place {
     bool is_found;                 /* LOCK.MINE names it */
     bool is_explained;             /* a push said that it is lost (P-REL-7) */
     bool is_unsettled, is_on_wire; /* a release is due; and is sent */
-    bool is_to_extend;
 };
 
 /* What was asked for, and what of it the server may have. It outlives its handles until the server has nothing. */
@@ -219,14 +218,21 @@ struct request {
     char early[WORD];               /* the reason of a loss before the grant (P-LOSS-5) */
     /* It is lost for this reason, if LOCK.MINE does not list it; and likewise the LOCK.MINE after that. */
     char looked_for[WORD], looked_for_next[WORD];
-    bool is_extending;
-    int extension;
-    double new_lease;
+    struct link extensions; /* without an answer, in their order */
+    bool has_name;          /* else SEQ is to name it: it has no place yet */
     size_t count;
     struct place places[];
 };
 
 enum state { S_WAITING, S_HELD, S_REFUSED, S_RELEASED, S_LOST };
+
+struct extension {
+    struct link link;
+    int number;
+    size_t left; /* keys */
+    double lease;
+    struct stamp sent;
+};
 
 struct tether_lock {
     struct link link;  /* of t->locks */
@@ -329,10 +335,12 @@ struct tether {
     double fence; /* D; 0: nothing vouches */
     struct stamp vouched, pinged, answered;
     bool is_connect_due, is_retry_due;
+    bool is_unsound; /* nobody wanted back a connection that ended soon (P-RETRY-2) */
     struct stamp connect_from, retry_from;
     double connect_after, retry_after;
     int failed, refused; /* attempts to connect; commands in a row that were refused */
     unsigned long long labels;
+    int extensions; /* so many were sent */
     bool is_looking, is_to_look;
     struct found *found;
     size_t found_count;
@@ -424,7 +432,17 @@ static void tell_last(struct request *request, enum state state, tether_event sa
     }
 }
 
+static void free_extension(struct extension *extension) {
+    take_off(&extension->link);
+    hi_free(extension);
+}
+
+static void forget_extensions(struct request *request) {
+    EACH(at, &request->extensions) free_extension(AT(struct extension, link, at));
+}
+
 static void free_request(struct request *request) {
+    forget_extensions(request);
     for (size_t at = 0; at < request->count; at++)
         discard(request->places[at].key);
     discard(request->label);
@@ -596,32 +614,44 @@ static bool is_wanted(const tether *t) {
 }
 
 static void connect_now(tether *t) {
-    t->is_connect_due = false;
+    t->is_connect_due = t->is_unsound = false;
     t->link = OPENING;
     t->order(t, CONNECT, 0);
 }
 
 static void need_link(tether *t) {
-    if (t->link == NO_LINK && !t->is_connect_due && !t->is_closed)
+    if (t->link != NO_LINK || t->is_connect_due || t->is_closed)
+        return;
+    if (t->is_unsound && elapsed(t, t->connect_from) < t->connect_after)
+        t->is_connect_due = true;
+    else
         connect_now(t);
+}
+
+static void set_next_attempt(tether *t) {
+    t->connect_from = t->now;
+    t->connect_after = delay(t, t->failed++);
 }
 
 static void reconnect(tether *t) {
     if (!is_wanted(t) || t->link != NO_LINK || t->is_connect_due)
         return;
     t->is_connect_due = true;
-    t->connect_from = t->now;
-    t->connect_after = delay(t, t->failed++);
+    set_next_attempt(t);
 }
 
+/* P-RETRY-2 */
 static void go_on(tether *t) {
-    if (elapsed(t, t->link_since) < SOUND) {
+    if (elapsed(t, t->link_since) >= SOUND) {
+        t->failed = 0;
+        if (is_wanted(t))
+            connect_now(t);
+    } else if (is_wanted(t)) {
         reconnect(t);
-        return;
+    } else {
+        t->is_unsound = true;
+        set_next_attempt(t);
     }
-    t->failed = 0;
-    if (is_wanted(t))
-        connect_now(t);
 }
 
 static void forget_found(tether *t) {
@@ -810,11 +840,17 @@ static void leave_place(struct place *place) {
         send_if_first(next->request);
 }
 
+/* P-OWNER-4: its release was refused, so the server has it still. */
+static bool is_left(const struct request *request) { return request->phase == RELEASING && request->refusal[0]; }
+
 static void end(struct request *request) {
+    bool was_left = is_left(request);
     request->phase = ENDED;
     take_off(&request->link);
     for (size_t at = 0; at < request->count; at++)
         leave_place(&request->places[at]);
+    if (was_left) /* its task goes on */
+        EACH(at, &request->t->requests) send_if_first(AT(struct request, link, at));
     let_go(request);
 }
 
@@ -822,11 +858,11 @@ static void say_lost(struct request *request, const char *reason) {
     EACH(at, &request->locks) {
         tether_lock *lock = AT(tether_lock, other, at);
         tell(request->t, lock, NULL, (tether_event){.kind = TETHER_LOST, .token = request->token, .code = reason});
-        if (request->is_extending)
-            tell(request->t, lock, NULL, (tether_event){.kind = TETHER_NOT_EXTENDED, .error = "lost", .code = "LOST"});
+        EACH(each, &request->extensions)
+        tell(request->t, lock, NULL, (tether_event){.kind = TETHER_NOT_EXTENDED, .error = "lost", .code = "LOST"});
         finish(lock, S_LOST, reason);
     }
-    request->is_extending = false;
+    forget_extensions(request);
 }
 
 /* The server has nothing left of it. */
@@ -881,7 +917,10 @@ static void give_up(struct request *request) {
         settle(request);
     } else if (request->phase == ASKED || request->phase == WAITING) {
         request->is_given_up = true;
-        send_releases(request);
+        request->refusal[0] = 0;
+        request->phase = RELEASING;
+        if (request->has_name) /* else the answer says what to release */
+            send_releases(request);
     }
 }
 
@@ -925,6 +964,20 @@ static void grant(struct request *request, long long token, struct stamp lease_f
         lose(request, request->early);
 }
 
+/* P-OWNER-4: to the server, the task still has one of these keys, and would wait for itself. */
+static bool is_task_in_the_way(const struct request *request) {
+    EACH(at, &request->t->requests) {
+        const struct request *other = AT(struct request, link, at);
+        if (!is_left(other) || !request->task.ptr || !other->task.ptr || !same(other->task, request->task))
+            continue;
+        for (size_t key = 0; key < request->count; key++)
+            for (size_t its = 0; its < other->count; its++)
+                if (same(request->places[key].key, other->places[its].key))
+                    return true;
+    }
+    return false;
+}
+
 static void refused_request(struct request *request, tether_bytes error) {
     char code[WORD], *text = (char *)(uintptr_t)copied(error).ptr;
     tether_bytes rest = error;
@@ -934,6 +987,8 @@ static void refused_request(struct request *request, tether_bytes error) {
         request->phase = QUEUED; /* P-ACQ-6, P-ACQ-7 */
         strcpy(request->refusal, code);
         try_again(request->t);
+    } else if (strcmp(code, "DEADLOCK") == 0 && request->terms.wait != 0 && is_task_in_the_way(request)) {
+        request->phase = QUEUED; /* it overtook a release that was refused */
     } else if (strcmp(code, "DEADLOCK") == 0) {
         fail(request, NULL, refusal("deadlock", code, text));
     } else {
@@ -942,9 +997,9 @@ static void refused_request(struct request *request, tether_bytes error) {
     hi_free(text);
 }
 
-/* SEQ: the server made the name. */
-static void rename_place(struct place *place, tether_bytes key) {
-    take_off(&place->bucket);
+/* P-TEMP-3 */
+static void name_place(struct place *place, tether_bytes key) {
+    place->request->has_name = true;
     discard(place->key);
     place->key = copied(key);
     append(bucket_of(place->request->t->places, place->key, place->request->label), &place->bucket);
@@ -954,12 +1009,22 @@ static void answered(struct command *command, const redisReply *reply) {
     struct request *request = command->request;
     bool is_pair = reply->type == REDIS_REPLY_ARRAY && reply->elements == 2;
     request->was_granted |= is_integer(reply) && reply->integer > 1;
+    is_pair = is_pair && text_of(reply->element[0]).ptr && is_integer(reply->element[1]);
+    if (request->phase == RELEASING && !request->has_name) {
+        if (is_pair) {
+            name_place(&request->places[0], text_of(reply->element[0]));
+            send_releases(request);
+        } else {
+            settle(request);
+        }
+        return;
+    }
     if (request->phase != ASKED)
         return;
     if (is_error(reply)) {
         refused_request(request, text_of(reply));
-    } else if (is_pair && text_of(reply->element[0]).ptr && is_integer(reply->element[1])) {
-        rename_place(&request->places[0], text_of(reply->element[0]));
+    } else if (is_pair) {
+        name_place(&request->places[0], text_of(reply->element[0]));
         grant(request, reply->element[1]->integer, command->sent);
     } else if (is_integer(reply) && reply->integer > 0) {
         grant(request, reply->integer, command->sent);
@@ -1017,9 +1082,9 @@ static void ask(struct request *request) {
 
 /* P-OWNER-4: once nothing is left of former requests for its places. */
 static void send_if_first(struct request *request) {
-    if (request->t->link != UP || request->phase != QUEUED)
+    if (request->t->link != UP || request->phase != QUEUED || is_task_in_the_way(request))
         return;
-    for (size_t at = 0; at < request->count; at++)
+    for (size_t at = 0; request->has_name && at < request->count; at++)
         if (!is_first(&request->places[at]))
             return;
     request->phase = ASKED;
@@ -1070,7 +1135,7 @@ static struct request *claimant(tether *t, const struct found *found) {
             continue;
         if (request->phase == HELD && request->token == found->token)
             return request;
-        for (size_t key = 0; key < request->count; key++)
+        for (size_t key = 0; request->has_name && key < request->count; key++)
             if (request->phase != HELD && request->phase != QUEUED && same(request->places[key].key, found->key))
                 return request;
     }
@@ -1082,7 +1147,7 @@ static struct request *new_request(tether *t, const tether_bytes *keys, size_t c
 
 static void stand(struct request *request, bool is_before_others) {
     append(&request->t->requests, &request->link);
-    for (size_t at = 0; at < request->count; at++) {
+    for (size_t at = 0; request->has_name && at < request->count; at++) {
         struct place *place = &request->places[at];
         struct link *bucket = bucket_of(request->t->places, place->key, request->label);
         append(is_before_others ? bucket->next : bucket, &place->bucket);
@@ -1638,9 +1703,16 @@ static double wait_left(const struct request *request) {
 }
 
 static double lease_left(const struct request *request) {
-    if (request->phase != HELD || request->lease <= 0)
-        return INFINITY;
-    return request->lease - elapsed(request->t, request->lease_from);
+    double left = INFINITY;
+    if (request->phase != HELD)
+        return left;
+    if (request->lease > 0)
+        left = request->lease - elapsed(request->t, request->lease_from);
+    EACH(at, &request->extensions) { /* P-LEASE-2: each may have been carried out */
+        const struct extension *extension = AT(struct extension, link, at);
+        left = fmin(left, extension->lease - elapsed(request->t, extension->sent));
+    }
+    return left;
 }
 
 /* The time until `tick` has something to do. */
@@ -1721,6 +1793,8 @@ static struct request *new_request(tether *t, const tether_bytes *keys, size_t c
     struct request *request = zeroed(sizeof *request + count * sizeof *request->places);
     list_init(&request->link);
     list_init(&request->locks);
+    list_init(&request->extensions);
+    request->has_name = !terms->seq;
     request->t = t;
     request->references = 1;
     request->is_temporary = is_temporary;
@@ -1804,10 +1878,10 @@ static void acquire(tether *t, tether_lock *lock, const tether_bytes *keys, size
     request->is_named = is_named;
     request->value = copied(value);
     request->task = task;
-    bool is_unsettled = false;
-    for (size_t at = 0; at < count; at++) { /* P-OWNER-3 */
+    bool is_unsettled = is_task_in_the_way(request);
+    for (size_t at = 0; request->has_name && at < count; at++) { /* P-OWNER-3 */
         struct place *other = newest_at(t, is_temporary, keys[at], label);
-        is_unsettled |= other && other->request->refusal[0];
+        is_unsettled |= other && is_left(other->request);
         if (other == NULL || other->request->phase == RELEASING)
             continue;
         struct request *hold = re_entered(request, other);
@@ -1928,28 +2002,30 @@ long long tether_token(const tether_lock *lock) { return lock->token; }
 
 static void extended(struct command *command, const redisReply *reply) {
     struct request *request = command->request;
+    struct extension *extension = NULL;
     char code[WORD];
-    if (request->phase != HELD || command->number != request->extension)
+    EACH(at, &request->extensions) {
+        if (AT(struct extension, link, at)->number == command->number)
+            extension = AT(struct extension, link, at);
+    }
+    if (request->phase != HELD || extension == NULL)
         return;
     set_word(code, code_of(reply));
     if (strcmp(code, "NOTHELD") == 0) {
         lose_place(command->place, "deleted");
         return;
     }
-    command->place->is_to_extend = false;
     if (is_error(reply)) {
-        request->extension++;
-        request->is_extending = false;
+        free_extension(extension);
         tell_all(request,
                  (tether_event){.kind = TETHER_NOT_EXTENDED, .error = "refused", .code = code, .text = reply->str});
         return;
     }
-    for (size_t at = 0; at < request->count; at++)
-        if (request->places[at].is_to_extend)
-            return;
-    request->is_extending = false;
-    request->lease = request->new_lease;
+    if (--extension->left > 0)
+        return;
+    request->lease = extension->lease;
     request->lease_from = command->sent;
+    free_extension(extension);
     tell_all(request, (tether_event){.kind = TETHER_EXTENDED});
 }
 
@@ -1960,19 +2036,21 @@ void tether_extend(tether_lock *lock, double lease) {
     if (request == NULL || request->phase != HELD) {
         tell(t, lock, NULL, (tether_event){.kind = TETHER_NOT_EXTENDED, .error = "lost", .code = "LOST"});
     } else {
-        request->is_extending = true;
-        request->new_lease = lease;
-        request->extension++;
+        struct extension *extension = zeroed(sizeof *extension);
+        append(&request->extensions, &extension->link);
+        extension->number = ++t->extensions;
+        extension->left = request->count;
+        extension->lease = lease;
+        extension->sent = t->now;
         for (size_t at = 0; at < request->count; at++) {
             struct words words = {0};
-            request->places[at].is_to_extend = true;
             add_text(&words, "LOCK.EXTEND");
             add(&words, request->places[at].key);
             add_time(&words, lease);
             add_owner(&words, request);
             struct command *command = send_words(t, &words, extended);
             about(command, request, &request->places[at]);
-            command->number = request->extension;
+            command->number = extension->number;
         }
     }
     leave(t);

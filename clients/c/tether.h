@@ -149,7 +149,7 @@ void tether_forget(tether_lock *lock);
 const char *tether_check(const tether_lock *lock);
 /* Of the grant, else 0. */
 long long tether_token(const tether_lock *lock);
-/* EXTENDED or NOT_EXTENDED follows. Another call before that replaces this one. */
+/* EXTENDED or NOT_EXTENDED follows each call, in their order. */
 void tether_extend(tether_lock *lock, double lease);
 /* Asks the server whether the hold is current: CHECKED, NOT_CHECKED or LOST follow. */
 void tether_check_server(tether_lock *lock);

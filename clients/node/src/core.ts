@@ -70,8 +70,8 @@ interface Entry {
 interface Mine {
   /** After a resume it decides on all (P-SESS-6); else it is looked for these holds, lost for that reason if they are gone. */
   readonly isOfResume: boolean;
-  readonly reason: string;
-  readonly held: readonly Request[];
+  reason: string;
+  readonly held: Request[];
   readonly entries: Entry[];
   hasPages: boolean;
 }
@@ -110,10 +110,13 @@ export class Core {
   #labels = 0;
   #greatestToken = 0;
   #mine: Mine | undefined;
-  #isToLookAgain = false;
+  /** What is to be looked for once that is read, since a page of it is of before. */
+  #lookAgain: { reason: string; held: Request[] } | undefined;
 
   #failedAttempts = 0;
   #connectAfter: Span | undefined;
+  /** The last connection ended soon, and nobody wanted another one (P-RETRY-2). */
+  #notBefore: Span | undefined;
   /** Commands that are sent again share one timer (P-RETRY-3). */
   #retries: (() => void)[] = [];
   #retryAfter: Span | undefined;
@@ -170,13 +173,11 @@ export class Core {
     if (fence !== undefined) yield [this.#left({ from: this.#vouched, ms: fence }), () => this.#onFence()];
     yield* this.#requestTimers();
     if (this.#closeAfter) yield [this.#left(this.#closeAfter), () => this.#drop({ kind: "leave" })];
-    if (this.#fence !== undefined && this.#secret !== undefined && this.#holding.count > 0) {
-      const since = this.#link === "up" ? this.#vouched : this.#link === "resuming" ? this.#linkSince : undefined;
-      if (since) yield [this.#left({ from: since, ms: this.#fence / 2 }), () => this.#leave()]; // P-FENCE-10
+    if (this.#link === "up" && this.#fence !== undefined && this.#secret !== undefined && this.#holding.count > 0) {
+      yield [this.#left({ from: this.#vouched, ms: this.#fence / 2 }), () => this.#leave()]; // P-FENCE-10
     }
-    if (this.#link === "greeting") {
-      const error = failure("unreachable", "the server does not answer");
-      yield [this.#left({ from: this.#linkSince, ms: CONNECT_WITHIN }), () => this.#leaveFor(error)];
+    if (this.#link === "greeting" || this.#link === "resuming") {
+      yield [this.#left({ from: this.#linkSince, ms: this.connectWithin }), () => this.#leave()]; // P-CONN-9
     }
     if (this.#connectAfter) yield [this.#left(this.#connectAfter), () => this.#connect()];
     if (this.#link === "up" && this.#retryAfter) yield [this.#left(this.#retryAfter), () => this.#onRetry()];
@@ -189,21 +190,20 @@ export class Core {
     if (left > 0) return yield [left, () => {}];
     this.#soonest = NEVER;
     for (const request of this.#timed) {
-      const timer = this.#timerOf(request);
-      if (timer === undefined) continue;
-      const [span, act] = timer;
-      this.#time(span);
-      yield [this.#left(span), act];
+      for (const [span, act] of this.#timersOf(request)) {
+        this.#time(span);
+        yield [this.#left(span), act];
+      }
     }
   }
 
-  #timerOf(request: Request): [Span, () => void] | undefined {
-    const { phase, wait, lease, kept, began } = request;
-    if (phase === "held" && lease) return [lease, () => this.#onLease(request)];
-    if (phase === "kept" && kept) return [kept, () => this.#end(request)];
+  #timersOf(request: Request): [Span, () => void][] {
+    const { phase, wait, kept, began } = request;
+    if (phase === "held") return request.leases.map((lease) => [lease, () => this.#onLease(request)]);
+    if (phase === "kept" && kept) return [[kept, () => this.#end(request)]];
     const isWaiting = phase === "queued" || phase === "asked" || phase === "waiting";
-    if (!isWaiting || !wait || request.isGivenUp) return undefined;
-    return [{ from: began, ms: wait + SERVERS_WORD }, () => this.#onWait(request)];
+    if (!isWaiting || !wait || request.isGivenUp) return [];
+    return [[{ from: began, ms: wait + SERVERS_WORD }, () => this.#onWait(request)]];
   }
 
   /** A request has this time. */
@@ -263,6 +263,7 @@ export class Core {
 
   /** P-LEASE-2. */
   #onLease(request: Request): void {
+    if (request.phase !== "held") return; // Another of its leases ended it.
     for (const key of request.keys) request.explained.add(key);
     this.#lose(request, "lease", []);
   }
@@ -321,7 +322,7 @@ export class Core {
       return this.#granted(open, id);
     }
     // P-OWNER-3, P-OWNER-4.
-    const isRefused = request.wait === 0 && (before.some((other) => other.refusal) || this.#lingers(request));
+    const isRefused = request.wait === 0 && (before.some((other) => other.isLeft) || this.#lingers(request));
     if (open && request.wait !== 0) {
       const why = failure("deadlock", "this owner holds it, or waits for it, already");
       return this.#tell({ kind: "refused", id, ...why });
@@ -408,7 +409,8 @@ export class Core {
       return this.#end(request);
     }
     request.phase = "releasing";
-    this.#sendReleases(request, request.keys);
+    request.refusal = undefined;
+    if (request.isNamed) this.#sendReleases(request, request.keys); // Else the answer says what to release.
   }
 
   #restOf(request: Request): number {
@@ -430,11 +432,11 @@ export class Core {
     const missing = new Set(request.keys);
     const answered = (key: Bytes, reply: Frame): void => {
       if (request.phase !== "extending") return;
-      if (isOf(MOMENTARY, reply) || isOf(UNWRITABLE, reply)) {
-        this.#tellReleasing(request, reply);
-        this.#tryAgain(() => request.phase === "extending" && this.#keep(request));
-      } else if (reply instanceof ErrorReply) {
+      if (reply instanceof ErrorReply && reply.code === "NOTHELD") {
         this.#lose(request, "deleted", [key]);
+      } else if (reply instanceof ErrorReply) {
+        this.#tellReleasing(request, reply); // P-REL-5
+        this.#tryAgain(() => request.phase === "extending" && this.#keep(request));
       } else {
         missing.delete(key);
         if (missing.size > 0) return;
@@ -462,7 +464,7 @@ export class Core {
 
   #begin(id: Id, lease: number | undefined): void {
     const request = this.#byId.get(id);
-    const errand = { id, lease, missing: new Set(request?.keys) };
+    const errand: Errand = { id, lease, missing: new Set(request?.keys) };
     if (request?.phase !== "held") return this.#fail(errand, failure("lost", "it is not held"));
     request.errands.add(errand);
     if (lease !== undefined) this.#timed.add(request);
@@ -493,6 +495,10 @@ export class Core {
       this.#tell({ kind: "extended", id });
     };
     if (this.#link !== "up") return;
+    if (lease !== undefined) {
+      errand.sent ??= sent;
+      this.#time({ from: errand.sent, ms: lease });
+    }
     for (const key of missing) {
       const words =
         lease === undefined
@@ -515,7 +521,7 @@ export class Core {
     if (request === undefined) return undefined;
     if (request.phase !== "held") return request.granted ? "released" : "waiting";
     if (this.isFenceOver) return { lost: "silence" };
-    if (request.lease && this.#left(request.lease) <= 0) return { lost: "lease" };
+    if (request.leases.some((lease) => this.#left(lease) <= 0)) return { lost: "lease" };
     return "held";
   }
 
@@ -620,11 +626,12 @@ export class Core {
 
   #needLink(): void {
     if (this.#link !== "none" || this.#connectAfter || this.#isClosed || this.#isLosing) return;
-    this.#connect();
+    if (this.#notBefore && this.#left(this.#notBefore) > 0) this.#connectAfter = this.#notBefore;
+    else this.#connect();
   }
 
   #connect(): void {
-    this.#connectAfter = undefined;
+    this.#connectAfter = this.#notBefore = undefined;
     this.#link = "opening";
     this.orders.push({ kind: "connect" });
   }
@@ -647,9 +654,15 @@ export class Core {
     }
   }
 
-  /** The connection that was ordered could not be opened, or was refused (P-CONN-10). */
+  /** The connection that was ordered could not be opened, or was refused. */
   unreached(why: Failure = failure("unreachable", "no server was reached")): void {
     this.#link = "none";
+    this.#endAttempt(why);
+    this.#reconnect();
+  }
+
+  /** P-CONN-10. */
+  #endAttempt(why: Failure): void {
     const isFinal = why.error !== "unreachable";
     for (const request of [...this.#requests]) {
       const isToEnd = request.phase === "queued" && !request.isGivenUp && (request.wait === 0 || isFinal);
@@ -659,15 +672,18 @@ export class Core {
       this.#watches.end(why);
       this.#presences.end(why);
     }
-    this.#reconnect();
   }
 
   #reconnect(): void {
-    if (!this.#needsLink || this.#link !== "none" || this.#connectAfter) return;
+    if (this.#needsLink && this.#link === "none" && !this.#connectAfter) this.#connectAfter = this.#nextAttempt();
+  }
+
+  /** After an attempt that failed (P-RETRY-1). */
+  #nextAttempt(): Span {
     const { secret, fence } = { secret: this.#secret, fence: this.#fence };
     const longest = secret !== undefined && fence !== undefined ? Math.min(LONGEST_DELAY, fence / 8) : LONGEST_DELAY;
-    this.#connectAfter = { from: this.#now, ms: this.#delay(this.#failedAttempts, longest) };
     this.#failedAttempts += 1;
+    return { from: this.#now, ms: this.#delay(this.#failedAttempts - 1, longest) };
   }
 
   #greeted(reply: Frame): void {
@@ -756,7 +772,7 @@ export class Core {
   #cut(): void {
     this.#link = "none";
     this.#replies.length = 0;
-    this.#mine = undefined;
+    this.#mine = this.#lookAgain = undefined;
     this.#retries = [];
     this.#retryAfter = undefined;
     this.#refusals = 0;
@@ -764,7 +780,11 @@ export class Core {
 
   /** P-RETRY-2. */
   #goOn(): void {
-    if (this.#elapsed(this.#linkSince) < SOUND) return this.#reconnect();
+    if (this.#elapsed(this.#linkSince) < SOUND) {
+      if (this.#needsLink) this.#reconnect();
+      else this.#notBefore = this.#nextAttempt();
+      return;
+    }
     this.#failedAttempts = 0;
     if (this.#needsLink) this.#connect();
   }
@@ -772,17 +792,21 @@ export class Core {
   /** The connection ended. */
   broke(): void {
     if (this.#link === "none") return;
+    const was = this.#link;
     this.#cut();
     if (this.#isClosed) {
       this.#closeAfter = undefined;
       return;
     }
+    const early = failure("unreachable", "the connection ended before its greeting was answered");
+    if (was === "greeting") return this.unreached(early);
     if (this.#secret === undefined) {
       this.#fence = undefined;
       this.#loseAll("connection");
     } else {
       for (const request of this.#requests) this.#cutOff(request);
     }
+    if (was === "resuming") this.#endAttempt(early);
     this.#goOn();
   }
 
@@ -939,10 +963,12 @@ export class Core {
   }
 
   #answered(request: Request, reply: Frame, sent: Clocks): void {
-    if (Array.isArray(reply) && request.terms.sequence) {
-      this.#rename(request, reply[0] as Bytes);
+    if (Array.isArray(reply) && (request.phase === "asked" || request.phase === "releasing")) {
+      this.#name(request, reply[0] as Bytes);
+      if (request.phase === "releasing") return this.#sendReleases(request, request.keys);
       return this.#answered(request, reply[1] as number, sent);
     }
+    if (request.phase === "releasing" && !request.isNamed) return this.#settle(request);
     const isGrant = typeof reply === "number" && !(request.isTemporary && reply === 0);
     if (isGrant) request.wasGranted = true;
     if (request.phase !== "asked") return;
@@ -957,11 +983,9 @@ export class Core {
   }
 
   /** P-TEMP-3. */
-  #rename(request: Request, name: Bytes): void {
-    const [key = ""] = request.keys;
-    this.#leavePlace(request, key);
-    if (request.unsettled.delete(key)) request.unsettled.set(name, false);
+  #name(request: Request, name: Bytes): void {
     request.keys = [name];
+    request.isNamed = true;
     this.#places.set(request.place(name), [request, ...(this.#places.get(request.place(name)) ?? [])]);
   }
 
@@ -1144,9 +1168,8 @@ export class Core {
     if (this.#isClosed) return reply instanceof ErrorReply ? this.#parted() : this.#part();
     if (reply instanceof ErrorReply) {
       if (reply.code === "NOSESSION") return this.#sessionIsOver();
-      this.orders.push({ kind: "leave" }); // P-SESS-4
       this.#cut();
-      return this.#reconnect();
+      return this.#leaveFor(refusalOf("unreachable", reply)); // P-SESS-4
     }
     this.#vouch(this.#answeredSent);
     this.#pinged = this.#now;
@@ -1169,9 +1192,11 @@ export class Core {
 
   /** P-LOSS-4, P-REL-7: what of this is still there, and what is there that nothing claims. */
   #look(reason: string, held: readonly Request[]): void {
-    // A page that came already is of before.
-    if (this.#mine) this.#isToLookAgain ||= this.#mine.hasPages;
-    else this.#readMine({ isOfResume: false, reason, held });
+    if (this.#mine === undefined) return this.#readMine({ isOfResume: false, reason, held: [...held] });
+    if (this.#mine.hasPages) this.#lookAgain ??= { reason, held: [] };
+    const about = this.#lookAgain ?? this.#mine;
+    if (held.length > 0) about.reason = reason;
+    about.held.push(...held.filter((each) => !about.held.includes(each)));
   }
 
   #readMine(what: Pick<Mine, "isOfResume" | "reason" | "held">): void {
@@ -1189,9 +1214,9 @@ export class Core {
     if (cursor !== "0") return this.#send(["LOCK.MINE", "CURSOR", cursor], (next) => this.#page(next));
     this.#mine = undefined;
     this.#compare(mine);
-    if (!this.#isToLookAgain) return;
-    this.#isToLookAgain = false;
-    this.#look("deleted", []);
+    const again = this.#lookAgain;
+    this.#lookAgain = undefined;
+    if (again) this.#look(again.reason, again.held);
   }
 
   #mineIsRefused(mine: Mine, error: ErrorReply): void {
@@ -1229,6 +1254,8 @@ export class Core {
         this.#compareHold(request, entries, mine.reason);
       } else if (request.phase === "asked" && mine.isOfResume) {
         this.#compareRequest(request, entries);
+      } else if (request.phase === "releasing" && !request.isNamed && mine.isOfResume) {
+        this.#settle(request);
       }
     }
     for (const entry of unclaimed) this.#releaseUnclaimed(entry);
@@ -1282,7 +1309,7 @@ export function elapsed(since: Clocks, now: Clocks, bootClock: boolean | "uptime
 
 /** Whether the request is neither released nor given up (P-OWNER-3). */
 function isOpen({ phase, isGivenUp }: Request): boolean {
-  return phase !== "releasing" && phase !== "kept" && !isGivenUp;
+  return phase !== "releasing" && phase !== "extending" && phase !== "kept" && !isGivenUp;
 }
 
 /** The reason of LOST or the error of FAILED, and the label behind it. */
@@ -1306,7 +1333,7 @@ function entryOf(entry: Map<Bytes, Frame>): Entry {
 function claims(request: Request, { key, token }: Entry): boolean {
   const { phase } = request;
   if ((phase === "held" || phase === "kept" || phase === "extending") && request.token === token) return true;
-  if (key === null || !request.keys.includes(key)) return false;
+  if (key === null || !request.isNamed || !request.keys.includes(key)) return false;
   // One that is not newer is an earlier hold of that name (P-SESS-11).
   return phase === "releasing" || ((phase === "asked" || phase === "waiting") && token > request.floor);
 }

@@ -51,6 +51,8 @@ export interface Errand {
   /** In milliseconds; undefined: whether the token is current (P-GUARD-2). */
   readonly lease: number | undefined;
   readonly missing: Set<Bytes>;
+  /** When an extension was sent for the first time. */
+  sent?: Clocks;
 }
 
 /** A span of time that began at some moment. */
@@ -70,6 +72,8 @@ export function roundUp(ms: number): number {
 /** A request, from the call until the server has nothing left of it. */
 export class Request {
   keys: Bytes[];
+  /** With SEQ, the server names the key: before that it has no place (P-TEMP-3). */
+  isNamed: boolean;
   #phase: Phase = "queued";
   token = 0;
   isGivenUp = false;
@@ -112,6 +116,7 @@ export class Request {
     private readonly holding: { count: number },
   ) {
     this.keys = [...terms.keys];
+    this.isNamed = !terms.sequence;
     this.depth = [id];
     this.isCandidate = terms.elect ?? false;
   }
@@ -135,7 +140,20 @@ export class Request {
   }
 
   get places(): Bytes[] {
-    return this.keys.map((key) => this.place(key));
+    return this.isNamed ? this.keys.map((key) => this.place(key)) : [];
+  }
+
+  /** Whether its caller has released it, and the server has it still (P-OWNER-4). */
+  get isLeft(): boolean {
+    const isRefused = this.phase === "releasing" && this.refusal !== undefined;
+    return isRefused || this.phase === "extending" || this.phase === "kept";
+  }
+
+  /** The leases that the server may have set; the one that ends first counts (P-LEASE-2). */
+  get leases(): Span[] {
+    const leases = this.lease ? [this.lease] : [];
+    for (const { sent, lease } of this.errands) if (sent && lease !== undefined) leases.push({ from: sent, ms: lease });
+    return leases;
   }
 
   place(key: Bytes): Bytes {

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 import { Core, type Verdict } from "../src/core.js";
-import type { Event } from "../src/events.js";
+import { type Event, failure } from "../src/events.js";
 import type { Clocks } from "../src/request.js";
 import { type Bytes, bytes, ErrorReply, type Frame, Push, text } from "../src/resp.js";
 
@@ -106,7 +106,10 @@ class World {
     } else if ("at" in step) this.#at(step.at);
     else if ("recv" in step) this.#core.recv(frame(step.recv));
     else if ("connected" in step) this.#core.connected();
-    else if ("unreached" in step) this.#core.unreached();
+    else if ("unreached" in step) {
+      const { error, code } = step.unreached;
+      this.#core.unreached(error && failure(error, "", code));
+    }
     else if ("broke" in step) this.#core.broke();
     else if (step.call !== "check") this.#call(step);
   }

@@ -10,7 +10,7 @@ import random
 import signal
 from functools import partial
 
-from stage import PATIENCE, Skipped, eventually, expect, now
+from stage import PATIENCE, Failed, Skipped, eventually, expect, now
 
 # With this setting D is 1.0 s (P-FENCE-1), and the server frees the locks of a silent peer 2.0 s
 # after its last word.
@@ -391,27 +391,40 @@ async def dead_before_the_next_both(stage):
     await cut(stage, True, True)
 
 
+async def held_on_a_slow_wire(stage, server, for_so_long):
+    """A client that holds `k`, and is answered D/2 after it asked: it asks each D/4.
+
+    Where the machine was so slow that an answer came too late, the hold is lost as it should be, and
+    another client tries.
+    """
+    for _ in range(5):
+        wire = await stage.wire(server)
+        client = await stage.client(wire)
+        await client.acquire("a")
+        began, wire.down.delay = now(), 0.5 * LONG_D
+        await asyncio.sleep(for_so_long)
+        if await client.check("a") == "held":
+            return wire, client
+        silence = wire.longest_silence(began, (await client.event(lost="a"))["at"])
+        expect(silence > 0.9 * LONG_D, f"lost although answered within {silence:.2f} s")
+        await client.stop()
+    raise Failed("the machine is too slow: answers are late each time")
+
+
 async def fence_counts_from_sending(stage):
     server = await stage.start_server(*LONG_PEER_TIMEOUT)
-    wire = await stage.wire(server)
-    client = await stage.client(wire)
     raw = await stage.raw(server)
-    await client.acquire("a")
-    wire.down.delay = 0.5 * LONG_D  # A PING is sent each D/4: 0.75 D would be too late.
-    await asyncio.sleep(2 * LONG_D)
-    expect(await client.check("a") == "held", "lost although all is answered in time")
+    wire, client = await held_on_a_slow_wire(stage, server, 2 * LONG_D)
     granted = raw.queue("k")
     await server.is_waited_for("k")
     wire.up.is_hole = True
     # Two answers are still on their way: they vouch from their sending only.
-    cut_at = now()
     giving_up = asyncio.create_task(wire.server_gives_up(2 * LONG_D - LONG_D / 4))
+    # However slow the machine is: the last answered PING was sent before it came here.
+    await asyncio.sleep(wire.pings[-1] + LONG_D + 0.01 - now())
+    said = await client.check("a")
+    expect(said == {"lost": "silence"}, f"it is {said}, D after the last answered PING was sent")
     await comes_before(client, "a", granted, "silence")
-    lost = await client.event(lost="a")
-    expect(
-        lost["at"] - cut_at < 1.25 * LONG_D,
-        f"lost {lost['at'] - cut_at:.2f} s after the cut, with a fence of {LONG_D} s",
-    )
     await giving_up
 
 
@@ -472,12 +485,7 @@ async def stays_open_while_work_stops(stage):
 
 async def slow_answers_lose_nothing(stage):
     server = await stage.start_server(*LONG_PEER_TIMEOUT)
-    wire = await stage.wire(server)
-    client = await stage.client(wire)
-    await client.acquire("a")
-    wire.down.delay = 0.5 * LONG_D
-    await asyncio.sleep(4 * LONG_D)
-    expect(await client.check("a") == "held", "lost")
+    await held_on_a_slow_wire(stage, server, 4 * LONG_D)
 
 
 # ---- breaks, restarts, refusals ----

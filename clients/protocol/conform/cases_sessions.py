@@ -152,9 +152,7 @@ async def restart_with_older_files(stage):
 async def with_replica(stage, **options):
     one = await stage.start_server()
     other = await stage.start_replica(one)
-    client = await stage.client(
-        one, others=[f"redis://127.0.0.1:{other.port}"], **{"grace": 10000, **options}
-    )
+    client = await stage.client(one, others=[f"redis://127.0.0.1:{other.port}"], **options)
     return one, other, client
 
 
@@ -180,7 +178,7 @@ async def is_released_at(master, client):
 
 
 async def readonly_to_a_release(stage):
-    one, other, client = await with_replica(stage)
+    one, other, client = await with_replica(stage, grace=10000)
     await client.acquire("a")
     await client.acquire("other", "other")
     await change_places(one, other)
@@ -190,7 +188,7 @@ async def readonly_to_a_release(stage):
 
 
 async def failover_command(stage):
-    one, other, client = await with_replica(stage)
+    one, other, client = await with_replica(stage, grace=10000)
     await client.acquire("a")
     await client.acquire("other", "other")
     await one.ask("FAILOVER")
@@ -200,7 +198,7 @@ async def failover_command(stage):
 
 
 async def demotion_with_a_session(stage):
-    one, other, client = await with_replica(stage)
+    one, other, client = await with_replica(stage, grace=10000)
     token = (await client.acquire("a"))["token"]
     await change_places(one, other)
 
@@ -210,6 +208,17 @@ async def demotion_with_a_session(stage):
 
     await eventually(is_there, "the session goes on at the new master")
     expect(await client.check("a") == "held", "lost by a planned failover")
+
+
+async def demotion_without_a_session(stage):
+    one, other, client = await with_replica(stage)
+    await client.acquire("a")
+    await change_places(one, other)
+    await client.event(lost="a", reason="demoted")
+    expect(await client.check("a") == {"lost": "demoted"}, "it does not know that it is lost")
+    token = (await client.acquire("b"))["token"]
+    holders = (await other.info("k"))[b"holders"]
+    expect([each[b"token"] for each in holders] == [token], "the new master has another hold")
 
 
 async def session_is_killed(stage):
@@ -264,7 +273,7 @@ async def at_least_is_kept(stage):
 
 
 async def acknowledged_grant(stage):
-    one, other, client = await with_replica(stage)
+    one, other, client = await with_replica(stage, grace=10000)
     await client.acquire("a", acks=1)
     await other.stop()
 

@@ -45,10 +45,43 @@ async def eventually(look, text, within=PATIENCE):
         await asyncio.sleep(0.01)
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+class Ports:
+    """Ports for servers, in blocks that this program has for itself.
+
+    They are below those that systems give to outgoing connections, so that nobody's connection takes
+    the port of a server that is down for a moment. The first port of a block stays bound for UDP,
+    which no server needs; the tests of the module reserve theirs in the same way.
+    """
+
+    FIRST, LAST, BLOCK = 10_000, 20_000, 50
+
+    def __init__(self):
+        self.blocks, self.left = [], iter(())
+
+    def free(self):
+        while True:
+            for port in self.left:
+                with socket.socket() as probe, contextlib.suppress(OSError):
+                    probe.bind(("127.0.0.1", port))
+                    return port
+            self.left = iter(self._reserve())
+
+    def _reserve(self):
+        blocks = (self.LAST - self.FIRST) // self.BLOCK
+        for number in range(blocks):
+            first = self.FIRST + (os.getpid() * 7 + number) % blocks * self.BLOCK
+            block = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            try:
+                block.bind(("127.0.0.1", first))
+            except OSError:
+                block.close()
+            else:
+                self.blocks.append(block)
+                return range(first, first + self.BLOCK)
+        raise Failed("no port is free")
+
+
+free_port = Ports().free
 
 
 class Error(Exception):
@@ -250,6 +283,7 @@ class Wire:
         self.up, self.down = Direction(), Direction()
         self.connections = []
         self.attempts = []  # When the client connected, whatever became of it.
+        self.pings, self.pongs = [], []  # When a PING came from the client, and its answer went there.
         self.listener = None
         self.tasks = set()
 
@@ -285,6 +319,8 @@ class Wire:
                     break
                 if way.is_hole or connection["is_lost"]:
                     continue
+                if way is self.up:
+                    self.pings += [now()] * data.count(b"PING\r\n")
                 size = way.size or len(data)
                 for at in range(0, len(data), size):
                     queue.put_nowait((now() + way.delay, data[at : at + size]))
@@ -305,6 +341,8 @@ class Wire:
                 if way.cut_after is not None:
                     data = data[: way.cut_after]
                     way.cut_after -= len(data)
+                if way is self.down:
+                    self.pongs += [now()] * data.count(b"+PONG\r\n")
                 sink.write(data)
                 await sink.drain()
                 if way.size:
@@ -329,6 +367,12 @@ class Wire:
         """A hole for the connections that there are; a new one gets through."""
         for connection in self.connections:
             connection["is_lost"] = True
+
+    def longest_silence(self, since, until):
+        """How long, at most, the sending of the last answered PING lay back, as seen from here."""
+        answered = [at for at in self.pongs if at < until]
+        asked = [since, *self.pings[: len(answered)]]
+        return max(later - sent for sent, later in zip(asked, [*answered, until]))
 
     async def server_gives_up(self, after):
         """The server of the least patience: it takes the peer for dead after that time."""

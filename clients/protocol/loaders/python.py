@@ -11,7 +11,7 @@ from pathlib import Path
 from tether_locks._ask import Ask, Settings
 from tether_locks.clock import ROUNDED_MS, Elapsed
 from tether_locks.core import Core
-from tether_locks.errors import Unreachable
+from tether_locks.errors import Refused, Unreachable
 from tether_locks.resp import Push, ReplyError
 
 HERE = Path(__file__).resolve().parents[1]
@@ -175,7 +175,9 @@ class World:
         elif "broke" in step:
             core.broke()
         elif "unreached" in step:
-            core.unreached(Unreachable("no connection"))
+            why = step["unreached"]
+            final = Refused("no connection", why["code"]) if isinstance(why, dict) else None
+            core.unreached(final or Unreachable("no connection"))
         for event in list(core.events):
             if event.kind == "lost":
                 self.ends[event.handle] = event.error.reason

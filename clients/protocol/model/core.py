@@ -36,6 +36,7 @@ class Request:
         self.id = name
         self.is_temporary = call.get("temporary") is not None
         self.value = call.get("temporary")
+        self.is_named = not call.get("seq")  # P-TEMP-3: else it has no place until it is.
         self.keys = list(call["keys"])
         self.label = b"" if self.is_temporary else core.label(call)
         self.call = call
@@ -56,11 +57,18 @@ class Request:
         self.explained = set()  # Keys of which a push said that they are lost.
         self.unsettled = {}  # A key to release, and whether that is on the wire.
         self.depth = [name]  # All requests that share the hold.
-        self.extension = None
+        self.extensions = []
+
+    @property
+    def leases(self):
+        """P-LEASE-2: (since when, how long), of which the one that ends first counts."""
+        sent = [(each["sent"], each["lease"]) for each in self.extensions if each["sent"]]
+        return [*([self.lease_from] if self.lease_from else []), *sent]
 
     @property
     def places(self):
-        return [(self.is_temporary, key, self.label) for key in self.keys]
+        keys = self.keys if self.is_named else []
+        return [(self.is_temporary, key, self.label) for key in keys]
 
     def with_owner(self, words):
         return words if self.is_temporary else [*words, "OWNER", self.label]
@@ -126,6 +134,7 @@ class Core:
         self.mine = None
         self.failed = 0
         self.connect_at = None  # (stamp, delay)
+        self.not_before = None  # P-RETRY-2: of a connection that nobody wanted back.
         self.retries, self.retry_at, self.refused = [], None, 0
         self.watches, self.watched, self.asked_again = {}, {}, 0
         self.presences, self.prefixes = {}, {}
@@ -157,24 +166,26 @@ class Core:
             if r.wait and not r.is_given_up and r.phase in ("queued", "asked", "waiting")
         )
         yield from (
-            ("lease", until(*r.lease_from), r)
+            ("lease", until(*lease), r)
             for r in self.requests
-            if r.lease_from and r.phase == "held" and self.keeps("P-LEASE-2")
+            for lease in r.leases
+            if r.phase == "held" and self.keeps("P-LEASE-2")
         )
         yield from (("kept", until(*r.kept), r) for r in self.requests if r.phase == "kept")
         if self.closing_at:
             yield "closed", until(*self.closing_at), None
-        if self.link == "greeting":
-            yield "greeting", until(self.link_since, CONNECT_WITHIN), None
+        if self.link in ("greeting", "resuming"):
+            within = CONNECT_WITHIN
+            if self.secret and self.fence:
+                within = min(within, self.fence / 2)
+            yield "greeting", until(self.link_since, within), None
         if self.connect_at:
             yield "connect", until(*self.connect_at), None
         if self.fence is None:
             return
         yield "fence", until(self.vouched, self.fence), None
-        is_linked = self.link in ("up", "resuming")
-        if is_linked and self.secret and self.holds() and self.keeps("P-FENCE-10"):
-            since = self.vouched if self.link == "up" else self.link_since
-            yield "stuck", until(since, self.fence / 2), None
+        if self.link == "up" and self.secret and self.holds() and self.keeps("P-FENCE-10"):
+            yield "stuck", until(self.vouched, self.fence / 2), None
         if self.link == "up":
             yield "ping", until(self.pinged, self.fence / 4), None
             if self.retry_at:
@@ -235,8 +246,9 @@ class Core:
         self.give_up(request)
 
     def on_lease(self, request):
-        request.explained.update(request.keys)
-        self.lose(request, "lease", [])
+        if request.phase == "held":
+            request.explained.update(request.keys)
+            self.lose(request, "lease", [])
 
     def on_kept(self, request):
         self.end(request)
@@ -246,13 +258,13 @@ class Core:
         self.drop("leave")
 
     def on_greeting(self, _):
-        self.leave_for(("unreachable", "UNREACHABLE"))
+        self.leave()
 
     def on_stuck(self, _):
         self.leave()
 
     def on_connect(self, _):
-        self.connect_at = None
+        self.connect_at = self.not_before = None
         self.link = "opening"
         self.orders.append("connect")
 
@@ -310,16 +322,16 @@ class Core:
             return refuse("crossslot", "CROSSSLOT")
         request = Request(self, name, call)
         others = [self.places[p][-1] for p in request.places if self.places.get(p)]
-        standing = [
-            r for r in others if r.phase != "releasing" and r.phase != "kept" and not r.is_given_up
-        ]
+        is_released = ("releasing", "extending", "kept")
+        standing = [r for r in others if r.phase not in is_released and not r.is_given_up]
         if standing:
             if self.reenters(standing, request):
                 base = standing[0]
                 base.depth.append(name)
                 return self.tell({"granted": name, "token": base.token})
             return refuse("taken", "TAKEN") if request.wait == 0 else refuse("deadlock", "DEADLOCK")
-        if request.wait == 0 and any(r.refusal for r in others) and self.keeps("P-OWNER-4"):
+        is_there = any(self.is_left(r) for r in others) or self.task_has_it(request)
+        if request.wait == 0 and is_there and self.keeps("P-OWNER-4"):
             return refuse("taken", "TAKEN")
         self.requests.append(request)
         for place in request.places:
@@ -327,6 +339,18 @@ class Core:
         self.need_link()
         self.send_if_first(request)
         return None
+
+    def is_left(self, request):
+        """P-OWNER-4: its caller has released it, and the server has it still."""
+        is_refused = request.phase == "releasing" and request.refusal
+        return bool(is_refused) or request.phase in ("extending", "kept")
+
+    def task_has_it(self, request):
+        """P-OWNER-4: to the server, the task of this request still has one of its keys."""
+        return bool(request.task) and any(
+            r.task == request.task and self.is_left(r) and set(r.keys) & set(request.keys)
+            for r in self.requests
+        )
 
     def reenters(self, standing, request):
         base = standing[0]
@@ -374,8 +398,9 @@ class Core:
             if not request.is_silent:
                 self.tell({"over": request.id})
             return self.end(request)
-        request.phase = "releasing"
-        self.send_releases(request, request.keys if self.keeps("P-REL-2") else request.keys[:1])
+        request.phase, request.refusal = "releasing", None
+        if request.is_named:  # Else the answer says what to release.
+            self.send_releases(request, request.keys if self.keeps("P-REL-2") else request.keys[:1])
         return None
 
     def keep(self, request):
@@ -391,15 +416,13 @@ class Core:
         def answered(key, reply):
             if request.phase != "extending":
                 return None
-            if code(reply) in NOT_HERE and self.secret:
-                return self.leave()
-            if code(reply) in MOMENTARY | UNWRITABLE:
+            if code(reply) == "NOTHELD":
+                return self.lose(request, "deleted", [key])
+            if isinstance(reply, Error):  # P-REL-5.
                 self.tell_releasing(request, reply)
                 return self.try_again(
                     lambda: self.keep(request) if request.phase == "extending" else None
                 )
-            if isinstance(reply, Error):
-                return self.lose(request, "deleted", [key])
             waiting.discard(key)
             if not waiting:
                 request.phase = "kept"
@@ -417,31 +440,33 @@ class Core:
         request = self.find(name)
         if request is None or request.phase != "held":
             return self.tell({"not_extended": name, "error": "lost", "code": "LOST"})
-        request.extension = {"lease": lease, "keys": set(request.keys), "name": name}
-        self.send_extension(request)
+        extension = {"lease": lease, "keys": set(request.keys), "name": name, "sent": None}
+        request.extensions.append(extension)
+        self.send_extension(request, extension)
         return None
 
-    def send_extension(self, request):
-        extension, sent = request.extension, self.now
+    def send_extension(self, request, extension):
+        sent = self.now
 
         def answered(key, reply):
-            if request.extension is not extension:
+            if extension not in request.extensions:
                 return None
             if code(reply) == "NOTHELD":
                 return self.lose(request, "deleted", [key])
             if isinstance(reply, Error):
-                request.extension = None
+                request.extensions.remove(extension)
                 return self.tell(
                     {"not_extended": extension["name"], "error": "refused", "code": reply.code}
                 )
             extension["keys"].discard(key)
             if not extension["keys"]:
-                request.extension = None
+                request.extensions.remove(extension)
                 request.lease_from = (sent, extension["lease"])
                 self.tell({"extended": extension["name"]})
             return None
 
         if self.link == "up":
+            extension["sent"] = extension["sent"] or sent
             for key in request.keys:
                 if key in extension["keys"]:
                     words = [
@@ -493,11 +518,8 @@ class Core:
             and self.elapsed(self.vouched) >= self.fence
         ):
             return {"lost": "silence"}
-        if (
-            request.lease_from
-            and self.keeps("P-LEASE-2")
-            and self.elapsed(request.lease_from[0]) >= request.lease_from[1]
-        ):
+        is_over = any(self.elapsed(since) >= lease for since, lease in request.leases)
+        if is_over and self.keeps("P-LEASE-2"):
             return {"lost": "lease"}
         return "held"
 
@@ -507,7 +529,7 @@ class Core:
         if self.is_closed:
             return
         self.is_closed = True
-        kept = [r for r in self.requests if r.phase == "kept"]
+        kept = [r for r in self.requests if r.phase in ("kept", "extending")]
         others = [r for r in self.requests if r.phase in ("held", "releasing")]
         for request in list(self.requests):
             self.fail(request, "closed", ("closed", "CLOSED"))
@@ -522,8 +544,8 @@ class Core:
             self.closing_at = (self.now, 2000)
             self.part()
         elif self.secret:
-            self.orders.append("connect")
-            self.link, self.closing_at = "opening", (self.now, 1000)
+            self.closing_at = (self.now, 1000)
+            self.need_link()
         elif self.link != "none":
             self.drop("leave")
 
@@ -545,8 +567,10 @@ class Core:
 
     def need_link(self):
         if self.link == "none" and self.connect_at is None and not self.is_losing:
-            self.link = "opening"
-            self.orders.append("connect")
+            if self.not_before and self.elapsed(self.not_before[0]) < self.not_before[1]:
+                self.connect_at = self.not_before
+            else:
+                self.on_connect(None)
 
     def open(self):
         self.need_link()
@@ -561,12 +585,16 @@ class Core:
             self.link = "greeting"
             self.send(["LOCK.SERVER"], self.greeted)
 
-    def unreached(self):
-        self.failed_attempt(("unreachable", "UNREACHABLE"))
+    def unreached(self, error=("unreachable", "UNREACHABLE")):
+        self.failed_attempt(error)
 
     def failed_attempt(self, error):
-        """P-CONN-10."""
         self.link = "none"
+        self.end_attempt(error)
+        self.reconnect()
+
+    def end_attempt(self, error):
+        """P-CONN-10."""
         is_final = error[0] not in ("unreachable",)
         for request in list(self.requests):
             if (
@@ -579,17 +607,21 @@ class Core:
             for name in [*self.watches, *self.presences]:
                 self.tell({"ended": name, "error": error[0], "code": error[1]})
             self.watches, self.watched, self.presences, self.prefixes = {}, {}, {}, {}
-        self.reconnect()
+
+    def is_wanted(self):
+        is_asked = self.secret or self.requests or self.watches or self.presences
+        return bool(is_asked) and not self.is_closed
 
     def reconnect(self):
-        is_wanted = self.secret or self.requests or self.watches or self.presences
-        if self.is_closed or not is_wanted or self.link != "none" or self.connect_at:
-            return
+        if self.is_wanted() and self.link == "none" and self.connect_at is None:
+            self.connect_at = self.next_attempt()
+
+    def next_attempt(self):
         longest = LONGEST
         if self.secret and self.fence:
             longest = min(longest, self.fence / 8)
-        self.connect_at = (self.now, self.delay(self.failed, longest))
         self.failed += 1
+        return (self.now, self.delay(self.failed - 1, longest))
 
     def greeted(self, reply):
         if isinstance(reply, Error):
@@ -673,26 +705,27 @@ class Core:
     def go_on(self):
         if self.elapsed(self.link_since) >= SOUND:
             self.failed = 0
-            is_wanted = self.secret or self.requests or self.watches or self.presences
-            if is_wanted and not self.is_closed:
-                self.link = "opening"
-                self.orders.append("connect")
-        else:
+            if self.is_wanted():
+                self.on_connect(None)
+        elif self.is_wanted():
             self.reconnect()
+        elif self.link == "none":
+            self.not_before = self.next_attempt()
 
     def broke(self):
         if self.link in ("none",):
-            return
+            return None
         had_session = self.secret is not None
         if self.is_closed:
             self.cut()
             self.closing_at = None
-            return
-        was_greeting = self.link == "greeting"
+            return None
+        was = self.link
         self.cut()
-        if was_greeting:
-            self.unreached()
-            return
+        if was in ("opening", "greeting"):
+            return self.unreached()
+        if was == "resuming":
+            self.end_attempt(("unreachable", "UNREACHABLE"))
         if not had_session or not self.keeps("P-SESS-2"):
             self.secret = None
             self.fence = None
@@ -704,6 +737,7 @@ class Core:
                 if request.phase == "waiting":
                     request.phase = "asked"
         self.go_on()
+        return None
 
     def lose_all(self, why):
         """The session is gone, or the connection without one."""
@@ -870,9 +904,8 @@ class Core:
             or self.is_closed
         ):
             return
-        if self.keeps("P-OWNER-4") and any(
-            self.places[p][0] is not request for p in request.places
-        ):
+        is_first = all(self.places[p][0] is request for p in request.places)
+        if self.keeps("P-OWNER-4") and (not is_first or self.task_has_it(request)):
             return
         request.phase = "asked"
         request.floor = self.greatest
@@ -884,14 +917,16 @@ class Core:
         def answered(reply):
             if isinstance(reply, int) and reply > 1:
                 request.was_granted = True
+            if isinstance(reply, list) and not request.is_named:  # SEQ: name and token.
+                request.keys, request.is_named = [reply[0]], True
+                self.places.setdefault(request.places[0], []).insert(0, request)
+                reply = reply[1]
+                if request.phase == "releasing":
+                    return self.send_releases(request, request.keys)
+            if request.phase == "releasing" and not request.is_named:
+                return self.settle(request)
             if request.phase != "asked":
                 return None
-            if isinstance(reply, list):  # SEQ: name and token.
-                place = request.places[0]
-                self.places[place].remove(request)
-                request.keys = [reply[0]]
-                self.places.setdefault(request.places[0], []).append(request)
-                reply = reply[1]
             if isinstance(reply, Error):
                 return self.refused_request(request, reply)
             if reply is None or (request.is_temporary and reply == 0):
@@ -909,6 +944,9 @@ class Core:
         if request.wait != 0 and (is_momentary or is_unwritable) and self.keeps("P-ACQ-6"):
             request.phase, request.refusal = "queued", error.code
             return self.try_again(lambda: self.send_if_first(request))
+        if error.code == "DEADLOCK" and request.wait != 0 and self.task_has_it(request):
+            request.phase = "queued"  # It overtook a release that was refused.
+            return None
         if error.code == "DEADLOCK":
             return self.fail(request, None, ("deadlock", "DEADLOCK"))
         if error.code == "QUARANTINE":
@@ -955,9 +993,9 @@ class Core:
             names = request.depth if self.keeps("P-OWNER-8") else request.depth[:1]
             for name in names:
                 self.tell({"lost": name, "reason": reason})
-        if request.extension:
-            self.tell({"not_extended": request.extension["name"], "error": "lost", "code": "LOST"})
-            request.extension = None
+        for extension in request.extensions:
+            self.tell({"not_extended": extension["name"], "error": "lost", "code": "LOST"})
+        request.extensions = []
 
     def fail(self, request, loss, error):
         """It ends: lost for this reason if it was held, else with this error."""
@@ -970,7 +1008,7 @@ class Core:
             and request.phase in ("queued", "asked", "waiting")
         ):
             self.tell({"refused": request.id, "error": error[0], "code": error[1]})
-        elif request.phase in ("releasing", "kept", "extending") and not self.is_closed:
+        elif request.phase in ("releasing", "kept", "extending"):
             return self.settle(request)
         self.stand_again(request) if loss and not self.is_closed else self.end(request)
         return None
@@ -1062,11 +1100,14 @@ class Core:
             self.send_if_first(queue[0])
 
     def end(self, request):
+        was_left = self.is_left(request)
         request.phase = "over"
         if request in self.requests:
             self.requests.remove(request)
         for key in request.keys:
             self.leave_place(request, key)
+        for other in list(self.requests) if was_left else []:
+            self.send_if_first(other)
 
     # ---- sessions ----
 
@@ -1078,7 +1119,7 @@ class Core:
         if isinstance(reply, Error):
             self.orders.append("leave")
             self.cut()
-            return self.reconnect()
+            return self.failed_attempt(("unreachable", reply.code))
         self.vouch(self.answered_sent)
         self.pinged = self.now
         self.link = "up"
@@ -1111,13 +1152,20 @@ class Core:
     def look(self, reason, held):
         """P-LOSS-4, P-REL-7: what of this is still there, and what is there that nothing claims."""
         if self.mine and self.mine["pages"]:  # A page that came already is of before.
-            self.look_again = (reason, [*self.look_again[1], *held] if self.look_again else held)
-            return
-        if self.mine:
-            self.mine["held"] += [r for r in held if r not in self.mine["held"]]
-            return
-        self.mine = {"is_resume": False, "pages": 0, "entries": [], "reason": reason, "held": held}
-        self.ask_mine([])
+            again = self.look_again = self.look_again or {"reason": reason, "held": []}
+            self.decide(again, reason, held)
+        elif self.mine:
+            self.decide(self.mine, reason, held)
+        else:
+            self.mine = {"is_resume": False, "pages": 0, "entries": []}
+            self.mine.update(reason=reason, held=list(held))
+            self.ask_mine([])
+
+    def decide(self, mine, reason, held):
+        for request in held:
+            if request not in mine["held"]:
+                mine["held"].append(request)
+                mine["reason"] = reason
 
     def ask_mine(self, cursor):
         self.send(["LOCK.MINE", *cursor], self.found)
@@ -1135,10 +1183,10 @@ class Core:
         self.compare(mine)
         if self.look_again:
             again, self.look_again = self.look_again, None
-            self.look(*again)
+            self.look(again["reason"], again["held"])
         return None
 
-    look_again = None  # The reason, and the holds of which one was lost for it.
+    look_again = None  # What is to be looked for in the next LOCK.MINE.
 
     def found_error(self, mine, error):
         if mine["is_resume"]:
@@ -1171,6 +1219,8 @@ class Core:
                 self.compare_hold(request, found.get(request, []), mine["reason"])
             elif request.phase == "asked" and mine["is_resume"]:
                 self.compare_request(request, found.get(request, []))
+            elif request.phase == "releasing" and not request.is_named and mine["is_resume"]:
+                self.settle(request)
         if self.keeps("P-SESS-6"):
             for entry in unclaimed:
                 self.release_unclaimed(entry)
@@ -1178,8 +1228,8 @@ class Core:
             for request in list(self.requests):
                 if request.phase == "extending":
                     self.keep(request)
-                elif request.extension:
-                    self.send_extension(request)
+                for extension in request.extensions:
+                    self.send_extension(request, extension)
                 self.send_if_first(request)
                 self.send_unsettled(request)
 
@@ -1188,7 +1238,7 @@ class Core:
         for request in self.requests:
             if request.is_temporary != is_temporary or request.label != (entry[b"label"] or b""):
                 continue
-            is_named = entry[b"key"] in request.keys
+            is_named = request.is_named and entry[b"key"] in request.keys
             if request.phase in ("held", "kept", "extending") and request.token == entry[b"token"]:
                 return request
             is_new = entry[b"token"] > request.floor or not self.keeps("P-SESS-11")

@@ -140,6 +140,8 @@ class World:
             self.at(step["at"])
         elif "stop" in step:
             core.now = self.clocks(step["stop"])
+        elif isinstance(step.get("unreached"), dict):
+            core.unreached((step["unreached"]["error"], step["unreached"]["code"]))
         else:
             kind = next(kind for kind in ("connected", "broke", "unreached") if kind in step)
             getattr(core, kind)()

@@ -85,7 +85,8 @@ pub enum Note {
 /// A caller with a request.
 struct Caller {
     state: watch::Sender<State>,
-    extension: Option<oneshot::Sender<Result<(), Error>>>,
+    /// In the order of their answers.
+    extensions: VecDeque<oneshot::Sender<Result<(), Error>>>,
     /// Of several keys the first.
     key: Bytes,
     since: Instant,
@@ -137,7 +138,7 @@ impl Callers {
         );
         let caller = Caller {
             state,
-            extension: None,
+            extensions: VecDeque::new(),
             key: ask.keys.first().cloned().unwrap_or_default(),
             since: Instant::now(),
             is_elected,
@@ -158,7 +159,7 @@ impl Callers {
 
     pub fn expect_extension(&mut self, id: Id, sender: oneshot::Sender<Result<(), Error>>) {
         if let Some(caller) = self.requests.get_mut(&id) {
-            caller.extension = Some(sender);
+            caller.extensions.push_back(sender);
         }
     }
 
@@ -300,7 +301,7 @@ impl Caller {
     }
 
     fn extended(&mut self, result: Result<(), Error>) {
-        if let Some(sender) = self.extension.take() {
+        if let Some(sender) = self.extensions.pop_front() {
             // Nobody may wait for it any more.
             let _ = sender.send(result);
         }

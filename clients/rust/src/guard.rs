@@ -165,14 +165,8 @@ impl Guard {
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         self.check()?;
         let extended = self.shared.extend(self.id, lease);
-        match extended.await {
-            Ok(extended) => extended,
-            // It ended meanwhile, or another call took its place.
-            Err(_) => Err(match self.check() {
-                Err(loss) => Error::Lost(loss),
-                Ok(()) => Error::Refused("EXTENDED another extension took its place".to_owned()),
-            }),
-        }
+        // Nobody answers where it ended meanwhile.
+        extended.await.unwrap_or_else(|_| Ok(self.check()?))
     }
 
     /// Ends when the lock is lost, with the reason. While it is held, and once it was released, this waits. It does not keep the

@@ -181,7 +181,8 @@ type Core struct {
 	isLosing  bool
 	failed    int // Attempts to connect, in a row.
 	connectAt timer
-	refused   int // Commands that were refused and are sent again, in a row.
+	notBefore time.Duration // The last connection ended soon, and nobody wanted another one (P-RETRY-2).
+	refused   int           // Commands that were refused and are sent again, in a row.
 	retryAt   timer
 	retries   []func()
 
@@ -373,7 +374,11 @@ func (c *Core) schedule(r *Request) {
 func (c *Core) Open() { c.needLink() }
 
 func (c *Core) needLink() {
-	if c.link == none && !c.connectAt.on && !c.isLosing {
+	switch {
+	case c.link != none || c.connectAt.on || c.isLosing:
+	case c.now < c.notBefore:
+		c.connectAt.set(c.notBefore)
+	default:
 		c.connect()
 	}
 }
@@ -403,20 +408,23 @@ func (c *Core) Unreached(err *Error) {
 	}
 }
 
-// P-CONN-10
 func (c *Core) failedAttempt(err *Error) {
 	c.link = none
+	c.attemptEnded(err)
+	c.reconnect()
+}
+
+// P-CONN-10
+func (c *Core) attemptEnded(err *Error) {
 	isFinal := err.Name != Unreachable
 	for _, r := range c.all() {
 		if r.phase == queued && (r.want.Wait == 0 || isFinal) && !r.givenUp {
 			c.fail(r, "", err)
 		}
 	}
-	if isFinal { // P-RETRY-4: it is not tried again but for the next call.
+	if isFinal {
 		c.endWatches(err)
-		return
 	}
-	c.reconnect()
 }
 
 func (c *Core) isWanted() bool {
@@ -427,12 +435,17 @@ func (c *Core) reconnect() {
 	if c.closed || !c.isWanted() || c.link != none || c.connectAt.on {
 		return
 	}
+	c.connectAt.set(c.nextAttempt())
+}
+
+// nextAttempt is when to try after an attempt that failed (P-RETRY-1).
+func (c *Core) nextAttempt() time.Duration {
 	longest := longestDelay
 	if c.secret != "" && c.fence > 0 {
 		longest = min(longest, c.fence/8)
 	}
-	c.connectAt.set(c.now + c.delay(c.failed, longest))
 	c.failed++
+	return c.now + c.delay(c.failed-1, longest)
 }
 
 func (c *Core) greeted(reply resp.Value) {
@@ -549,13 +562,17 @@ func (c *Core) cut() {
 }
 
 func (c *Core) goOn() {
-	if c.now-c.linkSince < sound {
+	isWanted := c.isWanted() && !c.closed
+	switch isSound := c.now-c.linkSince >= sound; { // P-RETRY-2
+	case !isSound && isWanted:
 		c.reconnect()
-		return
-	}
-	c.failed = 0
-	if c.isWanted() && !c.closed {
+	case !isSound:
+		c.notBefore = c.nextAttempt()
+	case isWanted:
+		c.failed = 0
 		c.connect()
+	default:
+		c.failed = 0
 	}
 }
 
@@ -564,9 +581,15 @@ func (c *Core) Broke() {
 	if c.link == none {
 		return
 	}
+	was := c.link
 	c.cut()
 	if c.closed {
 		c.closingAt.stop()
+		return
+	}
+	early := failure(Unreachable, "the connection ended before its greeting was answered")
+	if was == greeting {
+		c.failedAttempt(early)
 		return
 	}
 	if c.secret == "" {
@@ -582,6 +605,9 @@ func (c *Core) Broke() {
 				c.setPhase(r, asked)
 			}
 		}
+	}
+	if was == resuming {
+		c.attemptEnded(early)
 	}
 	c.goOn()
 }
@@ -634,7 +660,7 @@ func (c *Core) Close() {
 	var others []*Request
 	hasKept := false
 	for _, r := range c.all() {
-		hasKept = hasKept || r.phase == kept
+		hasKept = hasKept || r.phase == kept || r.phase == extending
 		if r.phase == held || r.phase == releasing {
 			others = append(others, r)
 		}

@@ -88,15 +88,15 @@ type Request struct {
 	outcome    string // Why it is lost, or `released`.
 	early      *loss
 
-	leaseFrom time.Duration
-	lease     time.Duration
-	keptFrom  time.Duration
-	keptFor   time.Duration
-	extension *extension
-	checking  map[string]bool // Keys of which LOCK.CHECK is not answered,
-	checkedBy *Request        // for this caller.
-	explained map[string]bool // Keys of which a push said that they are lost.
-	unsettled []*unsettledKey // To be released, or extended to the rest of at_least.
+	leaseFrom  time.Duration
+	lease      time.Duration
+	keptFrom   time.Duration
+	keptFor    time.Duration
+	extensions []*extension    // Not answered, in their order.
+	checking   map[string]bool // Keys of which LOCK.CHECK is not answered,
+	checkedBy  *Request        // for this caller.
+	explained  map[string]bool // Keys of which a push said that they are lost.
+	unsettled  []*unsettledKey // To be released, or extended to the rest of at_least.
 
 	element *list.Element
 	due     time.Duration
@@ -106,9 +106,11 @@ type Request struct {
 type loss struct{ reason, key string }
 
 type extension struct {
-	by    *Request
-	lease time.Duration
-	keys  map[string]bool
+	by     *Request
+	lease  time.Duration
+	keys   map[string]bool
+	isSent bool
+	sent   time.Duration // For the first time.
 }
 
 func set(keys []string) map[string]bool {
@@ -139,12 +141,25 @@ func (r *Request) place(key string) place {
 
 func (r *Request) waits() bool { return r.phase == queued || r.phase == asked || r.phase == waiting }
 
+// leaseEnd is when the lease ends, of the hold or of an extension that is not answered (P-LEASE-2).
+func (r *Request) leaseEnd() (at time.Duration, hasOne bool) {
+	if r.lease > 0 {
+		at, hasOne = r.leaseFrom+r.lease, true
+	}
+	for _, each := range r.extensions {
+		if end := each.sent + each.lease; each.isSent && (!hasOne || end < at) {
+			at, hasOne = end, true
+		}
+	}
+	return at, hasOne
+}
+
 func (r *Request) nextDue() (time.Duration, bool) {
 	switch {
 	case r.waits() && r.want.Wait > 0 && !r.givenUp: // P-ACQ-5
 		return r.began + r.want.Wait + serversWord, true
-	case r.phase == held && r.lease > 0: // P-LEASE-2
-		return r.leaseFrom + r.lease, true
+	case r.phase == held: // P-LEASE-2
+		return r.leaseEnd()
 	case r.phase == kept:
 		return r.keptFrom + r.keptFor, true
 	}
@@ -219,8 +234,9 @@ func (c *Core) begins(r *Request) {
 	for _, place := range r.places() {
 		if queue := c.places[place]; len(queue) > 0 {
 			last := queue[len(queue)-1]
-			isRefused = isRefused || last.refusal != nil
-			if first == nil && last.phase != releasing && last.phase != kept && !last.givenUp {
+			isLeft := last.phase == releasing && last.refusal != nil || last.phase == extending || last.phase == kept
+			isRefused = isRefused || isLeft
+			if first == nil && last.phase != releasing && last.phase != extending && last.phase != kept && !last.givenUp {
 				first = last
 			}
 		}
@@ -436,10 +452,11 @@ func (c *Core) Check(now time.Duration, r *Request) (state, lost string) {
 	case r.outcome != "":
 		return Lost, r.outcome
 	}
+	leaseEnd, hasLease := r.base.leaseEnd()
 	switch base := r.base; {
 	case base.phase == held && (c.fence == 0 || now >= c.vouched+c.fence):
 		return Lost, "silence"
-	case base.phase == held && base.lease > 0 && now >= base.leaseFrom+base.lease:
+	case base.phase == held && hasLease && now >= leaseEnd:
 		return Lost, "lease"
 	case base.phase == held:
 		return "held", ""
@@ -561,10 +578,10 @@ func (c *Core) tellLost(r *Request, reason string) {
 
 // endCalls ends what is asked about a hold, and not answered.
 func (c *Core) endCalls(r *Request, err *Error) {
-	if r.extension != nil {
-		c.tell(Event{Kind: NotExtended, Request: r.extension.by, Err: err})
-		r.extension = nil
+	for _, each := range r.extensions {
+		c.tell(Event{Kind: NotExtended, Request: each.by, Err: err})
 	}
+	r.extensions = nil
 	if r.checking != nil {
 		c.tell(Event{Kind: NotChecked, Request: r.checkedBy, Err: err})
 		r.checking = nil
@@ -705,6 +722,7 @@ func (c *Core) GiveUp(claim *Request) {
 		c.end(r)
 		return
 	}
+	r.refusal = nil
 	c.setPhase(r, releasing)
 	if r.unnamed == "" { // Else the answer says what to release.
 		c.sendReleases(r, r.keys)
@@ -801,38 +819,40 @@ func (c *Core) tellReleasing(r *Request, err *Error) {
 // Extend sets a new lease (P-LEASE-1).
 func (c *Core) Extend(claim *Request, lease time.Duration) {
 	r := claim.base
-	if r.phase != held || r.extension != nil {
-		err := failure(Lost, "it is not held")
-		if r.phase == held {
-			err = &Error{Refused, "BUSY", "the last extension is not answered yet"}
-		}
-		c.tell(Event{Kind: NotExtended, Request: claim, Err: err})
+	if r.phase != held {
+		c.tell(Event{Kind: NotExtended, Request: claim, Err: failure(Lost, "it is not held")})
 		return
 	}
-	r.extension = &extension{claim, lease, set(r.keys)}
-	c.sendExtension(r)
+	this := &extension{by: claim, lease: lease, keys: set(r.keys)}
+	r.extensions = append(r.extensions, this)
+	c.sendExtension(r, this)
 }
 
-func (c *Core) sendExtension(r *Request) {
+func (c *Core) sendExtension(r *Request, this *extension) {
 	if c.link != up || c.isResuming() {
 		return
 	}
-	this, sent := r.extension, c.now
+	sent := c.now
+	if !this.isSent {
+		this.isSent, this.sent = true, sent
+		c.schedule(r)
+	}
 	for _, key := range r.keys {
 		if !this.keys[key] {
 			continue
 		}
 		c.sendAsking(r, r.extensionOf(key, this.lease), func(reply resp.Value) {
 			switch {
-			case r.extension != this:
+			case !slices.Contains(r.extensions, this):
 			case reply.Code() == "NOTHELD":
 				c.lose(r, "deleted", key)
 			case reply.Kind == resp.Error:
-				r.extension = nil
+				r.extensions = without(r.extensions, this)
+				c.schedule(r)
 				c.tell(Event{Kind: NotExtended, Request: this.by, Err: refusal(Refused, reply)})
 			default:
 				if delete(this.keys, key); len(this.keys) == 0 {
-					r.extension = nil
+					r.extensions = without(r.extensions, this)
 					r.lease, r.leaseFrom = this.lease, sent
 					c.schedule(r)
 					c.tell(Event{Kind: Extended, Request: this.by})
@@ -863,7 +883,9 @@ func (c *Core) keep(r *Request) {
 			code := reply.Code()
 			switch {
 			case r.phase != extending:
-			case isMomentary(code) || isUnwritable(code):
+			case code == "NOTHELD":
+				c.lose(r, "deleted", each.key)
+			case reply.Kind == resp.Error: // P-REL-5
 				each.sent = false
 				c.tellReleasing(r, refusal(Refused, reply))
 				c.tryAgain(func() {
@@ -871,11 +893,6 @@ func (c *Core) keep(r *Request) {
 						c.keep(r)
 					}
 				})
-			case code == "NOTHELD":
-				c.lose(r, "deleted", each.key)
-			case reply.Kind == resp.Error: // It cannot be kept, so it is released.
-				c.setPhase(r, releasing)
-				c.sendReleases(r, r.keys)
 			default:
 				if r.isSettled(each); len(r.unsettled) == 0 {
 					r.keptFrom, r.keptFor = sent, rest

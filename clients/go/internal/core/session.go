@@ -39,9 +39,8 @@ func (c *Core) resumed(reply resp.Value) {
 		c.sessionIsOver()
 		return
 	case reply.Kind == resp.Error: // P-SESS-4
-		c.Orders = append(c.Orders, Order{})
 		c.cut()
-		c.reconnect()
+		c.leaveFor(refusal(Unreachable, reply))
 		return
 	}
 	c.vouch(c.answeredSent)
@@ -184,8 +183,8 @@ func (c *Core) goOnAfterResume() {
 		if r.phase == extending {
 			c.keep(r)
 		}
-		if r.extension != nil {
-			c.sendExtension(r)
+		for _, each := range r.extensions {
+			c.sendExtension(r, each)
 		}
 		if r.checking != nil {
 			c.sendChecks(r)

@@ -96,7 +96,11 @@ func (w *world) step(t *testing.T, step object) {
 	case step["connected"] != nil:
 		c.Connected()
 	case step["unreached"] != nil:
-		c.Unreached(failure(Unreachable, ""))
+		err := failure(Unreachable, "")
+		if why := asObject(step["unreached"]); why != nil {
+			err = &Error{Name: why["error"].(string), Code: why["code"].(string)}
+		}
+		c.Unreached(err)
 	case step["broke"] != nil:
 		c.Broke()
 	default:

@@ -52,7 +52,8 @@ class Requests:
         self._timers: list[tuple[float, int, Request]] = []
         self._timer_numbers = itertools.count()
         self.mine: Mine | None = None
-        self._must_look_again = False
+        # The next one, since a page of this one is of before what is looked for.
+        self._next_mine: Mine | None = None
         self._is_first_of_resume = False
         # What its owner has given back, and the server has not: refused, or kept (P-LEAST-2).
         self._lingering: dict[Request, None] = {}
@@ -122,7 +123,7 @@ class Requests:
 
         The server would take a request of that task for a deadlock (P-OWNER-4).
         """
-        return any(other.refusal for other in others) or any(
+        return any(other.is_left for other in others) or any(
             former.task == request.task is not None and set(former.keys) & set(request.keys)
             for former in self._lingering
         )
@@ -157,7 +158,7 @@ class Requests:
             return "waiting" if request.granted_at is None else "released"
         if not self._core.is_vouched(now):
             return "silence"
-        if request.lease_until is not None and now >= request.lease_until:
+        if any(now >= until for until in request.leases):
             return "lease"
         return "held"
 
@@ -167,8 +168,9 @@ class Requests:
         if request is None or request.phase is not Phase.HELD:
             self._core.tell("not_extended", handle, error=Lost("released"))
             return
-        request.extension = PerKey(handle, request.keys, lease)
-        self._send_extension(request)
+        extension = PerKey(handle, request.keys, lease)
+        request.extensions.append(extension)
+        self._send_extension(request, extension)
 
     def verify(self, handle: Handle, token: int) -> None:
         """P-GUARD-2: one LOCK.CHECK for each key, sent again where a break cut off the answer."""
@@ -241,7 +243,7 @@ class Requests:
         if request.phase in (Phase.QUEUED, Phase.ASKED, Phase.WAITING):
             return not request.is_given_up
         if request.phase is Phase.HELD:
-            return request.lease_until == at
+            return at in request.leases
         return request.phase is Phase.KEPT and request.kept_until == at
 
     def tick(self) -> None:
@@ -285,9 +287,9 @@ class Requests:
         """Once; each of those who entered it (P-OWNER-8)."""
         for handle in list(request.handles):
             self._core.tell("lost", handle, error=Lost(reason))
-            if request.extension is not None and request.extension.handle == handle:
+            for extension in [each for each in request.extensions if each.handle == handle]:
                 self._core.tell("not_extended", handle, error=Lost(reason))
-                request.extension = None
+                request.extensions.remove(extension)
             if self._checks.pop(handle, None) is not None:
                 self._core.tell("not_checked", handle, error=Lost(reason))
         self._forget_handles(request)
@@ -330,13 +332,19 @@ class Requests:
         """P-ACQ-3."""
         if isinstance(reply, int) and reply > 1:
             request.was_granted = True
+        is_released = request.phase is Phase.RELEASING
+        if isinstance(reply, list) and (is_released or request.phase is Phase.ASKED):
+            # The name that SEQ made, and the token (P-TEMP-3).
+            request.keys, request.is_named = [reply[0]], True
+            self._places.setdefault(request.places[0], []).insert(0, request)
+            reply = reply[1]
+            if is_released:
+                self._begin_release(request)
+                return
+        if is_released and not request.is_named:
+            self._settle(request)
         if request.phase is not Phase.ASKED:
             return
-        if isinstance(reply, list):  # The name that SEQ made, and the token (P-TEMP-3).
-            self._leave_place(request, request.places[0])
-            request.keys = [reply[0]]
-            self._places.setdefault(request.places[0], []).append(request)
-            reply = reply[1]
         if isinstance(reply, ReplyError):
             self._refused(request, reply)
         elif reply is not None and not (request.is_temporary and reply == 0):
@@ -401,8 +409,12 @@ class Requests:
         if request.phase is Phase.QUEUED:
             self._tell(request, "over")
             self._end(request)
-        else:
+            return
+        request.refusal = None
+        if request.is_named:
             self._begin_release(request)
+        else:  # The answer says what to release.
+            request.phase = Phase.RELEASING
 
     def _begin_release(self, request: Request) -> None:
         request.phase = Phase.RELEASING
@@ -467,21 +479,21 @@ class Requests:
 
     # ---- extending and keeping ----
 
-    def _send_extension(self, request: Request) -> None:
-        extension = request.extension
-        if extension is None:
-            return
+    def _send_extension(self, request: Request, extension: PerKey) -> None:
+        if extension.sent is None and self._core.is_up:
+            extension.sent = self._core.now
+            self._set_timer(extension.sent + extension.number, request)
 
         def done(sent: float) -> None:
-            request.extension = None
+            request.extensions.remove(extension)
             self._set_lease(request, sent + extension.number)
             self._core.tell("extended", extension.handle)
 
         def failed(error: ReplyError) -> None:
-            request.extension = None
+            request.extensions.remove(extension)
             self._core.tell("not_extended", extension.handle, error=Refused(str(error)))
 
-        self._extend_keys(request, extension, lambda: request.extension is extension, done, failed)
+        self._extend_keys(request, extension, lambda: extension in request.extensions, done, failed)
 
     def _rest(self, request: Request) -> float:
         if request.granted_at is None:
@@ -503,10 +515,7 @@ class Requests:
             self._tell(request, "released")
             self._forget_handles(request)
 
-        def failed(error: ReplyError) -> None:
-            if code_of(error) not in MOMENTARY | UNWRITABLE:
-                self._lose(request, "deleted", [])
-                return
+        def failed(error: ReplyError) -> None:  # P-REL-5.
             self._tell_refusal(request, error)
             self._core.try_again(again)
 
@@ -751,11 +760,20 @@ class Requests:
 
     def _look(self, reason: str, subjects: list[Request]) -> None:
         """Which of these are still there, and what is there that nothing claims?"""
-        if self.mine is not None:
-            self._must_look_again |= self.mine.pages > 0  # Some of it came before.
-        else:
-            self.mine = Mine(False, reason, subjects)
+        if self.mine is None:
+            self.mine = Mine(False, reason, list(subjects))
             self._ask_mine(())
+            return
+        mine = self.mine
+        if mine.pages:
+            mine = self._next_mine = self._next_mine or Mine(False, reason, [])
+        if subjects:
+            mine.reason = reason
+        mine.subjects += [each for each in subjects if each not in mine.subjects]
+
+    def forget_mine(self) -> None:
+        """Whoever asked for it has no connection any more."""
+        self.mine = self._next_mine = None
 
     def _ask_mine(self, cursor: Words) -> None:
         self._core.send(("LOCK.MINE", *cursor), self._found)
@@ -775,9 +793,9 @@ class Requests:
             return
         self.mine = None
         self._compare(mine)
-        if self._must_look_again:
-            self._must_look_again = False
-            self._look("deleted", [])
+        if self._next_mine is not None:
+            again, self._next_mine = self._next_mine, None
+            self._look(again.reason, again.subjects)
 
     def _not_found(self, mine: Mine, code: str) -> None:
         if mine.is_resume and (code in MOMENTARY or code in UNWRITABLE or code in NOT_HERE):
@@ -809,14 +827,16 @@ class Requests:
                 self._compare_hold(request, entries, mine.reason)
             elif request.phase is Phase.ASKED and mine.is_resume:
                 self._compare_request(request, entries)
+            elif request.phase is Phase.RELEASING and not request.is_named and mine.is_resume:
+                self._settle(request)
         for entry in unclaimed:
             self._release_unclaimed(entry)
         if mine.is_resume:
             for request in list(self.all):
                 if request.phase is Phase.EXTENDING:
                     self._keep(request)
-                else:
-                    self._send_extension(request)
+                for extension in request.extensions:
+                    self._send_extension(request, extension)
                 self._send_if_first(request)
                 self._send_unsettled(request)
             for handle, check in list(self._checks.items()):
@@ -831,7 +851,7 @@ class Requests:
             if request.phase in (Phase.HELD, Phase.KEPT, Phase.EXTENDING):
                 if request.token == entry[b"token"]:
                     return request
-            elif entry[b"key"] in request.keys and (
+            elif request.is_named and entry[b"key"] in request.keys and (
                 request.phase is Phase.RELEASING
                 or (
                     request.phase in (Phase.ASKED, Phase.WAITING)

@@ -43,6 +43,7 @@ class PerKey:
         self.handle = handle
         self.keys = set(keys)
         self.number = number
+        self.sent: float | None = None  # For the first time.
 
 
 class Request:
@@ -77,17 +78,32 @@ class Request:
         # Keys to be released, and whether the command is on its way.
         self.unsettled: dict[bytes, bool] = {}
         self.was_sent_before = False  # A break may have cut off the answer.
-        self.extension: PerKey | None = None
+        self.extensions: list[PerKey] = []  # Without an answer, in their order.
+        self.is_named = not ask.is_sequence  # Else the server names its key (P-TEMP-3).
 
     @property
     def places(self) -> list[Place]:
-        """Return one for each key."""
-        return [Place(self.is_temporary, key, self.label) for key in self.keys]
+        """Return one for each key that has a name."""
+        keys = self.keys if self.is_named else []
+        return [Place(self.is_temporary, key, self.label) for key in keys]
 
     @property
     def is_open(self) -> bool:
         """Whether it stands in the way of a second request (P-OWNER-3)."""
-        return self.phase not in (Phase.RELEASING, Phase.KEPT) and not self.is_given_up
+        is_released = self.phase in (Phase.RELEASING, Phase.EXTENDING, Phase.KEPT)
+        return not is_released and not self.is_given_up
+
+    @property
+    def is_left(self) -> bool:
+        """Whether its caller has released it, and the server has it still (P-OWNER-4)."""
+        is_refused = self.phase is Phase.RELEASING and self.refusal is not None
+        return is_refused or self.phase in (Phase.EXTENDING, Phase.KEPT)
+
+    @property
+    def leases(self) -> list[float]:
+        """Return when each lease ends that the server may have set (P-LEASE-2)."""
+        sent = [each.sent + each.number for each in self.extensions if each.sent is not None]
+        return sent if self.lease_until is None else [self.lease_until, *sent]
 
     def left(self, now: float) -> float:
         """Return what is left of the time to wait."""

@@ -9,6 +9,7 @@ import inspect
 import itertools
 import os
 import weakref
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -88,7 +89,7 @@ class Held:
         self._granted: asyncio.Future[None] = client.loop.create_future()
         self._released: set[asyncio.Future[None]] = set()
         self._over: set[asyncio.Future[None]] = set()
-        self._extended: set[asyncio.Future[None]] = set()
+        self._extended: deque[asyncio.Future[None]] = deque()  # In the order of their answers.
         self._checked: set[asyncio.Future[None]] = set()
 
     @property
@@ -188,7 +189,10 @@ class Held:
         """Let the lock end so many seconds from now, if it is not extended again."""
         self.check()
         ms = milliseconds(lease)
-        await self._ask(self._extended, lambda: self._client.core.extend(self, ms))
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._extended.append(answer)
+        self._client.do(lambda: self._client.core.extend(self, ms))
+        await answer
 
     async def until_lost(self) -> str:
         """Wait until the lock is not held any longer, and return why."""
@@ -220,7 +224,7 @@ class Held:
         elif kind == "redirected":
             self._client.loop.call_soon(self._follow, *event.value)
         elif kind in ("extended", "not_extended"):
-            _answer(self._extended, error)
+            _answer({self._extended.popleft()}, error)
         elif kind in ("checked", "not_checked"):
             _answer(self._checked, error)
         elif kind == "releasing":

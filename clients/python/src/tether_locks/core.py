@@ -66,7 +66,8 @@ class Core:
         self._vouched = now
         self._pinged = now
         self._failures = 0
-        self._is_unsound = False  # The last connection did not stand for long.
+        # Until when the last connection, which did not stand for long, is not followed.
+        self._not_before: float | None = None
         self._connect_at: float | None = None
         self._again: list[Callable[[], None]] = []
         self._again_at: float | None = None
@@ -113,8 +114,8 @@ class Core:
         """See that there is a connection, now or soon (P-CONN-4)."""
         if self.link != "none" or self._connect_at is not None or self.is_closed:
             return
-        if self._is_unsound:
-            self._connect_later()
+        if self._not_before is not None and self._not_before > self.now:
+            self._connect_at = self._not_before
         else:
             self._open()
 
@@ -155,26 +156,36 @@ class Core:
     def unreached(self, error: LockError) -> None:
         """The connection that was ordered could not be opened (P-CONN-10)."""
         self.link = "none"
+        self._end_attempt(error)
+        self._connect_later()
+
+    def _end_attempt(self, error: LockError) -> None:
         is_final = not isinstance(error, Unreachable)
         self.requests.unreached(error, is_final)
         if is_final:
             self.watches.end_all(error)
             self.presences.end_all(error)
-        self._connect_later()
 
     def broke(self) -> None:
         """The connection ended, whatever the cause."""
         if self.link == "none":
             return
+        was = self.link
         self._cut()
         if self.is_closed:
             self._close_at = None
+            return
+        early = Unreachable("the connection ended before its greeting was answered")
+        if was == "greeting":
+            self.unreached(early)
             return
         if self.secret is None:
             self.fence = None
             self.requests.lose_all("connection")
         else:
             self.requests.broke()
+        if was == "resuming":
+            self._end_attempt(early)
         self._go_on()
 
     def leave(self) -> None:
@@ -218,8 +229,7 @@ class Core:
         return self.link == "up"
 
     def _open(self) -> None:
-        self._connect_at = None
-        self._is_unsound = False
+        self._connect_at = self._not_before = None
         self.link = "opening"
         self.orders.append(Order("connect"))
 
@@ -229,19 +239,24 @@ class Core:
         return not self.is_closed and any(wants)
 
     def _connect_later(self) -> None:
-        if not self._is_wanted or self.link != "none" or self._connect_at is not None:
-            return
+        if self._is_wanted and self.link == "none" and self._connect_at is None:
+            self._connect_at = self._next_attempt()
+
+    def _next_attempt(self) -> float:
+        """When to try after an attempt that failed (P-RETRY-1)."""
         longest = LONGEST_DELAY
         if self.secret is not None and self.fence is not None:
             longest = min(longest, self.fence / 8)
-        self._connect_at = self.now + self._delay(self._failures, longest)
+        at = self.now + self._delay(self._failures, longest)
         self._failures += 1
+        return at
 
     def _go_on(self) -> None:
         """Connect anew where that is wanted: at once, if the last connection stood long enough."""
-        self._is_unsound = self.now - self._link_since < SOUND_AFTER  # P-RETRY-2.
-        if self._is_unsound:
+        if self.now - self._link_since < SOUND_AFTER:  # P-RETRY-2.
             self._connect_later()
+            if self._connect_at is None:
+                self._not_before = self._next_attempt()
             return
         self._failures = 0
         if self._is_wanted:
@@ -251,7 +266,7 @@ class Core:
         self.link = "none"
         self._replies.clear()
         self.output.clear()
-        self.requests.mine = None
+        self.requests.forget_mine()
         self._again.clear()
         self._again_at = None
         self._refusals = 0
@@ -357,9 +372,7 @@ class Core:
         if code == "NOSESSION":
             return self.session_over()
         if code:  # P-SESS-4: what it says vouches for nothing.
-            self.orders.append(Order("leave"))
-            self._cut()
-            return self._connect_later()
+            return self._refuse_server(Unreachable(str(reply), code))
         self.vouch(self.answered_sent)
         self._pinged = self.now
         self.link = "up"
@@ -452,15 +465,14 @@ class Core:
     def _timers(self) -> list[tuple[float | None, Callable[[], None]]]:
         """When what is due, in the order in which it is done."""
         fence, is_session = self.fence, self.secret is not None
-        is_up, is_resuming = self.link == "up", self.link == "resuming"
-        is_stuck = is_session and fence is not None and (is_up or is_resuming)
+        is_up = self.link == "up"
         return [
             (None if fence is None else self._vouched + fence, self._silence),
             (self.requests.next_at, self.requests.tick),
             (self._close_at, self._parted_late),
             (
-                (self._vouched if is_up else self._link_since) + fence / 2
-                if is_stuck and fence is not None and self.requests.has_holds
+                self._vouched + fence / 2
+                if is_up and is_session and fence is not None and self.requests.has_holds
                 else None,
                 self.leave,
             ),

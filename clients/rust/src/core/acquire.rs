@@ -16,7 +16,10 @@ impl Core {
         };
         let others: Vec<_> = request.places().iter().filter_map(first).collect();
         let is_open = |other: &&&Request| {
-            let is_ending = matches!(other.phase, Phase::Releasing | Phase::Kept);
+            let is_ending = matches!(
+                other.phase,
+                Phase::Releasing | Phase::Extending | Phase::Kept
+            );
             !is_ending && !other.is_given_up
         };
         if let Some(other) = others.iter().find(is_open) {
@@ -35,8 +38,8 @@ impl Core {
             return self.tell(Event::Refused { id, error });
         }
         // P-OWNER-4
-        let is_refused = others.iter().any(|other| other.refusal.is_some());
-        if !request.waits() && (is_refused || self.task_is_in_the_way(&request)) {
+        let is_left = others.iter().any(|other| other.is_left());
+        if !request.waits() && (is_left || self.task_is_in_the_way(&request)) {
             let error = Error::Taken;
             return self.tell(Event::Refused { id, error });
         }
@@ -124,13 +127,8 @@ impl Core {
         let task = request.ask.task.as_ref();
         task.is_some()
             && self.requests.values().any(|other| {
-                let is_left = match other.phase {
-                    Phase::Kept => true,
-                    Phase::Releasing => other.refusal.is_some(),
-                    _ => false,
-                };
                 let has_key = || request.keys.iter().any(|key| other.keys.contains(key));
-                is_left && other.ask.task.as_ref() == task && has_key()
+                other.is_left() && other.ask.task.as_ref() == task && has_key()
             })
     }
 
@@ -153,19 +151,24 @@ impl Core {
             return;
         };
         request.was_granted |= reply.number().is_some_and(|number| number > 1);
-        if request.phase != Phase::Asked {
+        let is_released = request.phase == Phase::Releasing;
+        if request.phase != Phase::Asked && (!is_released || request.is_named) {
             return;
         }
         let reply = match reply {
             Frame::Array(items) => match <[Frame; 2]>::try_from(items) {
-                Ok([name, token]) => {
-                    self.rename(rid, name);
+                Ok([Frame::Bytes(name), token]) => {
+                    self.name(rid, name);
                     token
                 }
-                Err(_) => return self.leave(), // P-FRAME-2
+                _ => return self.leave(), // P-FRAME-2
             },
+            _ if is_released => return self.settle(rid),
             reply => reply,
         };
+        if is_released {
+            return self.send_releases(rid);
+        }
         match reply {
             Frame::Error(error) => self.request_refused(rid, error),
             Frame::Null => self.not_granted_yet(rid),
@@ -176,17 +179,12 @@ impl Core {
     }
 
     /// P-TEMP-3: the server made the name.
-    fn rename(&mut self, rid: Rid, name: Frame) {
-        let Frame::Bytes(name) = name else {
-            return;
-        };
-        for place in self.requests[&rid].places() {
-            self.leave_place(rid, &place);
-        }
+    fn name(&mut self, rid: Rid, name: Bytes) {
         let request = self.requests.get_mut(&rid).expect("just seen");
+        let place = request.place(&name);
         request.keys = vec![name];
-        let place = request.places().remove(0);
-        self.places.entry(place).or_default().push_back(rid);
+        request.is_named = true;
+        self.places.entry(place).or_default().push_front(rid);
     }
 
     fn not_granted_yet(&mut self, rid: Rid) {
@@ -209,6 +207,12 @@ impl Core {
             request.refusal = Some(error);
             self.set_phase(rid, Phase::Queued);
             return self.try_again(Retry::Ask(rid));
+        }
+        // It overtook a release that was refused (P-OWNER-4).
+        let request = &self.requests[&rid];
+        let overtook = errors::code(&error) == "DEADLOCK" && request.waits();
+        if overtook && self.task_is_in_the_way(request) {
+            return self.set_phase(rid, Phase::Queued);
         }
         let error = match errors::code(&error) {
             "DEADLOCK" => Error::Deadlock(error),
@@ -274,7 +278,7 @@ impl Core {
                     self.tell(Event::Refused { id, error });
                 }
             }
-            _ if !phase.is_open() && phase != Phase::Held && !self.is_closed => {
+            _ if !phase.is_open() && phase != Phase::Held => {
                 return self.settle(rid);
             }
             _ => {}

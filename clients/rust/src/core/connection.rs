@@ -41,6 +41,8 @@ pub struct Connection {
     /// Attempts that failed, one after the other.
     pub failed: u32,
     pub connect_at: Option<Time>,
+    /// Until when one that ended soon, and that nobody wanted back, is not followed (P-RETRY-2).
+    pub not_before: Option<Time>,
     pub retries: Vec<Retry>,
     pub retry_at: Option<Time>,
     /// Refusals, one after the other.
@@ -66,12 +68,8 @@ impl Core {
     /// P-FENCE-10: when to look for another connection, since this one is silent.
     pub(super) fn stuck_at(&self) -> Option<Time> {
         let fence = self.connection.fence?;
-        let since = match self.connection.link {
-            Link::Up => self.connection.vouched,
-            Link::Resuming => self.connection.since,
-            _ => return None,
-        };
-        (self.connection.secret.is_some() && self.holds > 0).then(|| since + fence / 2)
+        let may_leave = self.is_up() && self.connection.secret.is_some() && self.holds > 0;
+        may_leave.then(|| self.connection.vouched + fence / 2)
     }
 
     /// P-CONN-9.
@@ -140,13 +138,18 @@ impl Core {
     /// P-CONN-4.
     pub(super) fn need_connection(&mut self) {
         let is_there = self.connection.link != Link::None || self.connection.connect_at.is_some();
-        if !self.is_closed && !is_there && !self.is_losing {
-            self.connect();
+        if self.is_closed || is_there || self.is_losing {
+            return;
+        }
+        match self.connection.not_before.filter(|at| *at > self.now) {
+            Some(at) => self.connection.connect_at = Some(at),
+            None => self.connect(),
         }
     }
 
     pub(super) fn connect(&mut self) {
         self.connection.connect_at = None;
+        self.connection.not_before = None;
         self.connection.link = Link::Opening;
         self.orders.push(Order::Connect);
     }
@@ -168,10 +171,16 @@ impl Core {
         }
     }
 
-    /// The connection that was ordered could not be opened (P-CONN-10).
+    /// The connection that was ordered could not be opened.
     pub fn unreached(&mut self, error: Error) {
-        let is_final = !matches!(error, Error::Unreachable(_));
         self.connection.link = Link::None;
+        self.end_attempt(error);
+        self.reconnect();
+    }
+
+    /// P-CONN-10.
+    fn end_attempt(&mut self, error: Error) {
+        let is_final = !matches!(error, Error::Unreachable(_));
         self.connection.failures += 1;
         for rid in self.rids() {
             let request = &self.requests[&rid];
@@ -184,7 +193,6 @@ impl Core {
             self.end_watches(&error);
         }
         self.connection.trouble = Some(error);
-        self.reconnect();
     }
 
     pub(super) fn greeting_failed(&mut self, error: Error) {
@@ -200,16 +208,20 @@ impl Core {
 
     fn reconnect(&mut self) {
         let is_there = self.connection.link != Link::None || self.connection.connect_at.is_some();
-        if is_there || !self.is_wanted() {
-            return;
+        if !is_there && self.is_wanted() {
+            self.connection.connect_at = Some(self.next_attempt());
         }
+    }
+
+    /// P-RETRY-1.
+    fn next_attempt(&mut self) -> Time {
         let longest = match (&self.connection.secret, self.connection.fence) {
             (Some(_), Some(fence)) => LONGEST_DELAY.min(fence / 8),
             _ => LONGEST_DELAY,
         };
         let delay = self.delay(self.connection.failed, longest);
-        self.connection.connect_at = Some(self.now + delay);
         self.connection.failed = self.connection.failed.saturating_add(1);
+        self.now + delay
     }
 
     // ---- greeting ----
@@ -318,7 +330,7 @@ impl Core {
         if self.connection.link == Link::None {
             return;
         }
-        let was_greeting = self.connection.link == Link::Greeting;
+        let was = self.connection.link;
         self.cut();
         if self.is_closed {
             self.closing_until = None;
@@ -326,12 +338,15 @@ impl Core {
         }
         match self.connection.secret {
             // P-CONN-10
-            None if was_greeting => return self.unreached(Error::broke()),
+            None if was == Link::Greeting => return self.unreached(Error::broke()),
             None => {
                 self.connection.fence = None;
                 self.lose_all(&Loss::Connection, false);
             }
             Some(_) => self.forget_answers(),
+        }
+        if was == Link::Resuming {
+            self.end_attempt(Error::broke());
         }
         self.go_on();
     }
@@ -369,12 +384,16 @@ impl Core {
         self.connection.retry_at = None;
         self.connection.refused = 0;
         self.mine = None;
-        self.is_to_look = false;
+        self.next_mine = None;
     }
 
     fn go_on(&mut self) {
         if self.now.since(self.connection.since) < SOUND_AFTER {
-            return self.reconnect();
+            match self.is_wanted() {
+                true => self.reconnect(),
+                false => self.connection.not_before = Some(self.next_attempt()),
+            }
+            return;
         }
         self.connection.failed = 0;
         if self.is_wanted() && self.connection.link == Link::None {
@@ -460,11 +479,8 @@ impl Core {
             // P-SESS-4
             Some(error) => {
                 let error = error.to_owned();
-                self.orders.push(Order::Leave);
                 self.cut();
-                self.connection.failures += 1;
-                self.connection.trouble = Some(Error::Unreachable(error));
-                self.reconnect();
+                self.greeting_failed(Error::Unreachable(error));
             }
             None => {
                 self.connection.resumes += 1;

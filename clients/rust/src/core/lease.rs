@@ -7,7 +7,7 @@ use super::*;
 const RAISE_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 impl Core {
-    /// The lease of a hold is this long from now on (P-LEASE-1). A call that is not answered is nobody's any more.
+    /// The lease of a hold is this long from now on (P-LEASE-1).
     pub fn extend(&mut self, id: Id, lease: Duration) {
         let held = self
             .find(id)
@@ -19,31 +19,33 @@ impl Core {
         self.serial += 1;
         let serial = self.serial;
         let request = self.requests.get_mut(&rid).expect("just found");
-        // The answers of a former one are nobody's any more.
-        request.extension = Some(Extension {
+        request.extensions.push(Extension {
             id,
             lease,
             keys: request.keys.clone(),
             serial,
+            sent: None,
         });
-        self.send_extension(rid);
+        self.send_extensions(rid, serial);
     }
 
-    pub(super) fn send_extension(&mut self, rid: Rid) {
-        let request = self.requests.get(&rid).filter(|_| self.is_up());
-        let Some((request, extension)) = request.and_then(|it| Some((it, it.extension.as_ref()?)))
-        else {
+    /// This one and those after it.
+    pub(super) fn send_extensions(&mut self, rid: Rid, from: u64) {
+        let (is_up, now) = (self.is_up(), self.now);
+        let Some(request) = self.requests.get_mut(&rid).filter(|_| is_up) else {
             return;
         };
-        let serial = extension.serial;
-        let commands: Vec<_> = extension
-            .keys
-            .iter()
-            .map(|key| (request.extend(key, extension.lease), key.clone()))
-            .collect();
-        for (command, key) in commands {
+        let mut sent = Vec::new();
+        for it in request.extensions.iter_mut().filter(|it| it.serial >= from) {
+            it.sent.get_or_insert(now);
+            let keys = it.keys.iter().cloned();
+            sent.extend(keys.map(|key| (key, it.lease, it.serial)));
+        }
+        for (key, lease, serial) in sent {
+            let command = self.requests[&rid].extend(&key, lease);
             self.send(command, Expect::Extend { rid, key, serial });
         }
+        self.set_timer(rid);
     }
 
     pub(super) fn extension_answered(
@@ -57,9 +59,11 @@ impl Core {
         let Some(request) = self.requests.get_mut(&rid) else {
             return;
         };
-        let Some(extension) = request.extension.as_mut().filter(|it| it.serial == serial) else {
+        let mut extensions = request.extensions.iter_mut();
+        let Some(at) = extensions.position(|it| it.serial == serial) else {
             return;
         };
+        let extension = &mut request.extensions[at];
         let (id, lease) = (extension.id, extension.lease);
         match reply.error() {
             Some(error) if errors::code(error) == "NOTHELD" => {
@@ -70,14 +74,15 @@ impl Core {
                 );
             }
             Some(error) => {
-                request.extension = None;
+                request.extensions.remove(at);
+                self.set_timer(rid);
                 let error = Error::Refused(error.to_owned());
                 self.tell(Event::NotExtended { id, error });
             }
             None => {
                 extension.keys.retain(|other| other != key);
                 if extension.keys.is_empty() {
-                    request.extension = None;
+                    request.extensions.remove(at);
                     request.lease = Some((sent, lease)); // P-LEASE-2
                     self.set_timer(rid);
                     self.tell(Event::Extended { id });
@@ -114,15 +119,16 @@ impl Core {
             return;
         };
         match reply.error() {
-            Some(error) if errors::is_momentary(error) || errors::is_unwritable(error) => {
-                self.tell_releasing(rid, error);
-                self.try_again(Retry::Keep(rid));
-            }
-            Some(_) => self.lose(
+            Some(error) if errors::code(error) == "NOTHELD" => self.lose(
                 rid,
                 Loss::Told("deleted".to_owned()),
                 std::slice::from_ref(key),
             ),
+            // P-REL-5
+            Some(error) => {
+                self.tell_releasing(rid, error);
+                self.try_again(Retry::Keep(rid));
+            }
             None => {
                 request.unsettled.retain(|(other, _)| other != key);
                 if !request.unsettled.is_empty() {

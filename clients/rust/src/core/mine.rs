@@ -16,6 +16,28 @@ pub struct Mine {
     about: Vec<Rid>,
 }
 
+impl Mine {
+    fn new(is_resume: bool, loss: Loss, about: Vec<Rid>) -> Mine {
+        Mine {
+            is_resume,
+            pages: 0,
+            found: Vec::new(),
+            loss,
+            about,
+        }
+    }
+
+    /// About these, too.
+    fn decide(&mut self, loss: Loss, about: Vec<Rid>) {
+        for rid in about {
+            if !self.about.contains(&rid) {
+                self.about.push(rid);
+                self.loss = loss.clone();
+            }
+        }
+    }
+}
+
 /// A hold that it lists.
 #[derive(Clone, Debug)]
 struct Found {
@@ -42,34 +64,27 @@ impl Found {
 
 impl Core {
     pub(super) fn begin_resume(&mut self) {
-        self.mine = Some(Mine {
-            is_resume: true,
-            pages: 0,
-            found: Vec::new(),
-            loss: Loss::Connection,
-            about: self.rids(),
-        });
+        self.read_mine(Mine::new(true, Loss::Connection, self.rids()));
+    }
+
+    fn read_mine(&mut self, mine: Mine) {
+        self.mine = Some(mine);
         self.send(words!["LOCK.MINE"], Expect::Mine);
     }
 
     /// P-LOSS-4, P-REL-7: which of these are still there, and what is there that nothing claims.
     pub(super) fn look(&mut self, loss: Loss, about: Vec<Rid>) {
-        if let Some(mine) = &self.mine {
+        let is_up = self.is_up();
+        match &mut self.mine {
+            None if !is_up => {}
+            None => self.read_mine(Mine::new(false, loss, about)),
+            Some(mine) if mine.pages == 0 => mine.decide(loss, about),
             // A page that has come already is from before.
-            self.is_to_look |= mine.pages > 0;
-            return;
+            Some(_) => {
+                let next = Mine::new(false, loss.clone(), Vec::new());
+                self.next_mine.get_or_insert(next).decide(loss, about);
+            }
         }
-        if !self.is_up() {
-            return;
-        }
-        self.mine = Some(Mine {
-            is_resume: false,
-            pages: 0,
-            found: Vec::new(),
-            loss,
-            about,
-        });
-        self.send(words!["LOCK.MINE"], Expect::Mine);
     }
 
     pub(super) fn mine_answered(&mut self, reply: Frame) {
@@ -91,8 +106,8 @@ impl Core {
         }
         let mine = self.mine.take().expect("just seen");
         self.compare(mine);
-        if std::mem::take(&mut self.is_to_look) {
-            self.look(Loss::Told("deleted".to_owned()), Vec::new());
+        if let Some(next) = self.next_mine.take() {
+            self.look(next.loss, next.about);
         }
     }
 
@@ -143,6 +158,10 @@ impl Core {
                     self.compare_hold(rid, &found, &mine.loss);
                 }
                 Some(Phase::Asked) if mine.is_resume => self.compare_request(rid, found),
+                // What SEQ made for it has no name here (P-TEMP-3).
+                Some(Phase::Releasing) if mine.is_resume && !self.requests[&rid].is_named => {
+                    self.settle(rid);
+                }
                 _ => {}
             }
         }
@@ -156,10 +175,10 @@ impl Core {
 
     fn go_on_after_resume(&mut self) {
         for rid in self.rids() {
-            match self.phase(rid) {
-                Some(Phase::Extending) => self.keep(rid),
-                _ => self.send_extension(rid),
+            if self.phase(rid) == Some(Phase::Extending) {
+                self.keep(rid);
             }
+            self.send_extensions(rid, 0);
             self.send_if_first(rid);
             self.send_unsettled(rid);
             self.send_raise_again(rid);
@@ -242,7 +261,7 @@ fn claims(request: &Request, found: &Found) -> bool {
     let is_named = found
         .key
         .as_ref()
-        .is_some_and(|key| request.keys.contains(key));
+        .is_some_and(|key| request.is_named && request.keys.contains(key));
     match request.phase {
         Phase::Held | Phase::Kept | Phase::Extending => request.token == found.token,
         Phase::Releasing => is_named,

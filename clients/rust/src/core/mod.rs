@@ -141,8 +141,8 @@ pub struct Core {
     greatest: u64,
     serial: u64,
     mine: Option<Mine>,
-    /// Another look is needed: a page of this one is from before.
-    is_to_look: bool,
+    /// The next one: a page of this one is from before what it is to find.
+    next_mine: Option<Mine>,
     watches: Watches,
     presences: Presences,
     /// All holds are being lost; whether to connect again is decided after that.
@@ -174,7 +174,7 @@ impl Core {
             greatest: 0,
             serial: 0,
             mine: None,
-            is_to_look: false,
+            next_mine: None,
             watches: Watches::default(),
             presences: Presences::default(),
             is_losing: false,
@@ -255,7 +255,10 @@ impl Core {
             self.leave();
         }
         if is_due(self.greeting_until(), self.now) {
-            self.greeting_failed(Error::late());
+            match self.connection.link {
+                Link::Resuming => self.leave(),
+                _ => self.greeting_failed(Error::late()),
+            }
         }
         if is_due(self.connection.connect_at, self.now) {
             self.connect();
@@ -292,7 +295,7 @@ impl Core {
                 .wait()
                 .filter(|wait| !wait.is_zero())
                 .map(|wait| request.began + wait + SERVERS_WORD),
-            Phase::Held => request.lease.map(|(from, lease)| from + lease),
+            Phase::Held => request.lease_ends_at(),
             Phase::Kept => Some(request.kept_until),
             Phase::Extending | Phase::Releasing => None,
         };
@@ -519,7 +522,7 @@ impl Core {
             });
         }
         let is_over = |at: Option<Time>| at.is_some_and(|at| at <= self.now);
-        Some(match request.lease.map(|(from, lease)| from + lease) {
+        Some(match request.lease_ends_at() {
             _ if is_over(self.fence_falls_at()) => Status::Lost(Loss::Silence),
             lease if is_over(lease) => Status::Lost(Loss::Told("lease".to_owned())),
             _ => Status::Held,
@@ -575,7 +578,7 @@ impl Core {
 
     /// P-LEAST-3: what is kept outlives the client.
     fn set_parting(&mut self) {
-        let is_kept = |request: &Request| request.phase == Phase::Kept;
+        let is_kept = |request: &Request| matches!(request.phase, Phase::Extending | Phase::Kept);
         if !self.requests.values().any(is_kept) {
             return;
         }

@@ -54,6 +54,8 @@ impl Core {
             return;
         }
         request.is_given_up = true;
+        request.refusal = None;
+        let is_named = request.is_named;
         // P-REL-3
         if request.phase == Phase::Queued {
             if !request.is_silent {
@@ -64,7 +66,10 @@ impl Core {
             return self.end(rid);
         }
         self.set_phase(rid, Phase::Releasing);
-        self.send_releases(rid);
+        // Else the answer says what to release (P-TEMP-3).
+        if is_named {
+            self.send_releases(rid);
+        }
     }
 
     /// P-REL-1, P-REL-2: for each key.
@@ -239,7 +244,7 @@ impl Core {
             request.phase,
             Phase::Held | Phase::Extending | Phase::Releasing
         );
-        let extension = request.extension.take();
+        let extensions = std::mem::take(&mut request.extensions);
         let ids = if is_hold {
             request.ids.clone()
         } else {
@@ -249,7 +254,7 @@ impl Core {
             let loss = loss.clone();
             self.tell(Event::Lost { id, loss });
         }
-        if let Some(Extension { id, .. }) = extension {
+        for Extension { id, .. } in extensions {
             let error = Error::Lost(loss.clone());
             self.tell(Event::NotExtended { id, error });
         }

@@ -56,8 +56,10 @@ pub struct Extension {
     pub lease: Duration,
     /// Keys whose answer is missing.
     pub keys: Vec<Bytes>,
-    /// Which of all extensions, so that the answers of a former one are told apart.
+    /// Which of all extensions.
     pub serial: u64,
+    /// When it was sent for the first time.
+    pub sent: Option<Time>,
 }
 
 #[derive(Debug)]
@@ -65,6 +67,8 @@ pub struct Request {
     pub ask: Ask,
     /// The ask's at first; those that are not lost or given back.
     pub keys: Vec<Bytes>,
+    /// With SEQ, the server names the key: before that it has no place (P-TEMP-3).
+    pub is_named: bool,
     pub label: Bytes,
     pub task: Option<Bytes>,
     /// All that share the hold, in the order of their calls (P-OWNER-7). Nobody, where the client found a hold of its own.
@@ -98,7 +102,8 @@ pub struct Request {
     pub explained: Vec<Bytes>,
     /// Keys to release, and whether that is on the wire.
     pub unsettled: Vec<(Bytes, bool)>,
-    pub extension: Option<Extension>,
+    /// Those without an answer, in their order.
+    pub extensions: Vec<Extension>,
     /// The token to raise to.
     pub raising: u64,
     /// Its entry among the timers.
@@ -109,6 +114,7 @@ impl Request {
     pub fn new(ask: Ask, ids: Vec<Id>, label: Bytes, task: Option<Bytes>, began: Time) -> Request {
         Request {
             keys: ask.keys.clone(),
+            is_named: !is_sequence(&ask),
             label,
             task,
             ids,
@@ -129,7 +135,7 @@ impl Request {
             floor: 0,
             explained: Vec::new(),
             unsettled: Vec::new(),
-            extension: None,
+            extensions: Vec::new(),
             raising: 0,
             timer: None,
             ask,
@@ -141,13 +147,7 @@ impl Request {
     }
 
     pub fn is_sequence(&self) -> bool {
-        matches!(
-            self.ask.kind,
-            Kind::Temporary {
-                is_sequence: true,
-                ..
-            }
-        )
+        is_sequence(&self.ask)
     }
 
     pub fn is_elected(&self) -> bool {
@@ -181,7 +181,25 @@ impl Request {
     }
 
     pub fn places(&self) -> Vec<Place> {
-        self.keys.iter().map(|key| self.place(key)).collect()
+        let keys = self.keys.iter().filter(|_| self.is_named);
+        keys.map(|key| self.place(key)).collect()
+    }
+
+    /// Its caller has released it, and the server has it still (P-OWNER-4).
+    pub fn is_left(&self) -> bool {
+        match self.phase {
+            Phase::Extending | Phase::Kept => true,
+            Phase::Releasing => self.refusal.is_some(),
+            _ => false,
+        }
+    }
+
+    /// When the lease ends; each extension that was sent may have been carried out (P-LEASE-2).
+    pub fn lease_ends_at(&self) -> Option<Time> {
+        let sent = |it: &Extension| it.sent.map(|sent| sent + it.lease);
+        let extended = self.extensions.iter().filter_map(sent);
+        let granted = self.lease.map(|(from, lease)| from + lease);
+        extended.chain(granted).min()
     }
 
     /// P-REL-1.
@@ -246,6 +264,16 @@ impl Request {
         words.extend(words!["OWNER", &self.label]);
         words
     }
+}
+
+fn is_sequence(ask: &Ask) -> bool {
+    matches!(
+        ask.kind,
+        Kind::Temporary {
+            is_sequence: true,
+            ..
+        }
+    )
 }
 
 /// Rounded up, and never 0, which is for ever (P-ACQ-2).

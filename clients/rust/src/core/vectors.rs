@@ -216,7 +216,9 @@ impl World {
         } else if step.get("broke").is_some() {
             self.core.broke();
         } else {
-            self.core.unreached(Error::late());
+            let code = step["unreached"].get("code").and_then(Value::as_str);
+            let refused = code.map(|code| Error::Refused(code.to_owned()));
+            self.core.unreached(refused.unwrap_or_else(Error::late));
         }
         let sent = self.core.take_out();
         let sent = sent

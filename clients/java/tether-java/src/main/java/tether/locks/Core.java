@@ -139,9 +139,10 @@ final class Core {
         if (elapsed(fence.vouched(), at) >= fence.length()) {
             return "silence";
         }
-        Request.Deadline lease = request.lease;
-        if (lease != null && elapsed(lease.since(), at) >= lease.length()) {
-            return "lease";
+        for (Request.Deadline lease : request.leases) {
+            if (elapsed(lease.since(), at) >= lease.length()) {
+                return "lease";
+            }
         }
         return null;
     }

@@ -367,8 +367,18 @@ public final class Hold implements AutoCloseable {
         }
     }
 
+    /** The answer to the first of those that are under way. */
     void extended(Problem problem) {
-        complete(extending, problem == null ? null : exception(problem));
+        List<CompletableFuture<Void>> first = new ArrayList<>();
+        lock.lock();
+        try {
+            if (!extending.isEmpty()) {
+                first.add(extending.remove(0));
+            }
+        } finally {
+            lock.unlock();
+        }
+        complete(first, problem == null ? null : exception(problem));
     }
 
     void checked(Problem problem) {

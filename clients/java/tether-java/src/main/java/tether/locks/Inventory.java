@@ -11,14 +11,39 @@ import tether.locks.Request.Phase;
  * P-REL-7).
  */
 final class Inventory {
-    /** A look at it. {@code isOfResume}: until it is over, no request is sent (P-SESS-5). */
-    private record Look(
-            boolean isOfResume, String reason, List<Request> asked, List<Map<?, ?>> found) {}
+    /** A look at it. */
+    private static final class Look {
+        /** Until it is over, no request is sent (P-SESS-5). */
+        final boolean isOfResume;
+
+        final List<Request> asked = new ArrayList<>();
+        final List<Map<?, ?>> found = new ArrayList<>();
+
+        /** Of the loss of what is not found, of those asked about. */
+        String reason;
+
+        boolean hasPage;
+
+        Look(boolean isOfResume, String reason) {
+            this.isOfResume = isOfResume;
+            this.reason = reason;
+        }
+
+        void ask(String reason, List<Request> requests) {
+            for (Request request : requests) {
+                if (!asked.contains(request)) {
+                    asked.add(request);
+                    this.reason = reason;
+                }
+            }
+        }
+    }
 
     private final Core core;
     private Look look;
-    private boolean hasPage;
-    private boolean isToLookAgain;
+
+    /** The next one: a page of this one came already, and is of before what it is to find. */
+    private Look next;
 
     Inventory(Core core) {
         this.core = core;
@@ -31,7 +56,7 @@ final class Inventory {
     /** The connection ended. */
     void forget() {
         look = null;
-        isToLookAgain = false;
+        next = null;
     }
 
     void takeAfterResume() {
@@ -45,14 +70,17 @@ final class Inventory {
     void look(String reason, List<Request> holds) {
         if (look == null) {
             begin(false, reason, holds);
-        } else {
-            isToLookAgain |= hasPage; // A page that came already may be of before.
+            return;
         }
+        if (look.hasPage && next == null) {
+            next = new Look(false, reason);
+        }
+        (next == null ? look : next).ask(reason, holds);
     }
 
     private void begin(boolean isOfResume, String reason, List<Request> asked) {
-        look = new Look(isOfResume, reason, List.copyOf(asked), new ArrayList<>());
-        hasPage = false;
+        look = new Look(isOfResume, reason);
+        look.ask(reason, asked);
         core.link.send(List.of("LOCK.MINE"), this::answered);
     }
 
@@ -66,7 +94,7 @@ final class Inventory {
         for (Object entry : (List<?>) page.get(1)) {
             look.found.add((Map<?, ?>) entry);
         }
-        hasPage = true;
+        look.hasPage = true;
         String cursor = (String) page.get(0);
         if (!cursor.equals("0")) {
             core.link.send(List.of("LOCK.MINE", "CURSOR", cursor), this::answered);
@@ -74,9 +102,10 @@ final class Inventory {
         }
         this.look = null;
         compare(look);
-        if (isToLookAgain) {
-            isToLookAgain = false;
-            look("deleted", List.of());
+        if (next != null) {
+            Look again = next;
+            next = null;
+            look(again.reason, again.asked);
         }
     }
 
@@ -120,6 +149,8 @@ final class Inventory {
                 compareHold(request, entries, look.reason);
             } else if (request.phase == Phase.ASKED && look.isOfResume && !request.isGivenUp) {
                 compareRequest(request, entries);
+            } else if (look.isOfResume) {
+                core.requests.settleUnnamed(request);
             }
         }
         unclaimed.forEach(this::release);
@@ -137,7 +168,10 @@ final class Inventory {
             if (request.ask.isTemporary() != isTemporary || !request.label.equals(label)) {
                 continue;
             }
-            boolean isNamed = entry.get("key") != null && request.keys.contains(entry.get("key"));
+            boolean isNamed =
+                    request.isNamed
+                            && entry.get("key") != null
+                            && request.keys.contains(entry.get("key"));
             boolean claims =
                     switch (request.phase) {
                         case HELD, KEPT, EXTENDING -> request.token == token;

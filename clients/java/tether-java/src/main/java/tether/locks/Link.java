@@ -57,6 +57,10 @@ final class Link {
     private int failed;
     private int refused;
     private Request.Deadline connectAt;
+
+    /** The last connection ended soon, and nobody wanted another one (P-RETRY-2). */
+    private Request.Deadline notBefore;
+
     private Request.Deadline retryAt;
     private Request.Deadline closingAt;
     private List<List<String>> parting = List.of(List.of("SESSION.END"));
@@ -91,8 +95,8 @@ final class Link {
 
     double next() {
         double next = Math.min(core.until(closingAt), core.until(connectAt));
-        if (state == State.GREETING) {
-            next = Math.min(next, core.until(since, CONNECT_WITHIN));
+        if (isGreeting()) {
+            next = Math.min(next, core.until(since, connectWithin()));
         }
         if (!hasFence()) {
             return next;
@@ -108,11 +112,21 @@ final class Link {
 
     /** P-FENCE-10. */
     private double untilStuck() {
-        boolean isLinked = isUp() || state == State.RESUMING;
-        if (!hasFence() || !isLinked || !hasSession() || !core.requests.hasHolds()) {
-            return Double.POSITIVE_INFINITY;
-        }
-        return core.until(isUp() ? fence.vouched : since, fence.length / 2);
+        boolean mayLeave = isUp() && hasFence() && hasSession() && core.requests.hasHolds();
+        return mayLeave
+                ? core.until(fence.vouched, fence.length / 2)
+                : Double.POSITIVE_INFINITY;
+    }
+
+    private boolean isGreeting() {
+        return state == State.GREETING || state == State.RESUMING;
+    }
+
+    /** P-CONN-9. */
+    private double connectWithin() {
+        return hasSession() && hasFence()
+                ? Math.min(CONNECT_WITHIN, fence.length / 2)
+                : CONNECT_WITHIN;
     }
 
     /** P-FENCE-8. */
@@ -138,8 +152,8 @@ final class Link {
         if (untilStuck() <= 0) {
             leave();
         }
-        if (state == State.GREETING && core.until(since, CONNECT_WITHIN) <= 0) {
-            leaveFor(Problem.UNREACHABLE); // P-CONN-9
+        if (isGreeting() && core.until(since, connectWithin()) <= 0) {
+            leave(); // P-CONN-9
         }
         if (core.until(connectAt) <= 0) {
             connectAt = null;
@@ -182,18 +196,20 @@ final class Link {
     // ---- opening ----
 
     void need() {
-        if (state == State.NONE && connectAt == null) {
+        if (state != State.NONE || connectAt != null) {
+            return;
+        }
+        if (notBefore != null && core.until(notBefore) > 0) {
+            connectAt = notBefore;
+        } else {
             connect();
         }
     }
 
     private void connect() {
         state = State.OPENING;
-        double within =
-                hasSession() && hasFence()
-                        ? Math.min(CONNECT_WITHIN, fence.length / 2)
-                        : CONNECT_WITHIN;
-        core.order(new Order.Connect(within));
+        notBefore = null;
+        core.order(new Order.Connect(connectWithin()));
     }
 
     /** The connection is open, and the shell has greeted on it. */
@@ -209,28 +225,40 @@ final class Link {
         }
     }
 
-    /** P-CONN-10: the attempt to connect failed. */
+    /** The attempt to connect failed. */
     void unreached(Problem problem) {
         state = State.NONE;
+        endAttempt(problem);
+        reconnect();
+    }
+
+    /** P-CONN-10. */
+    private void endAttempt(Problem problem) {
         core.requests.notReached(problem);
         if (problem.isFinal()) {
             core.watches.end(problem);
             core.presences.end(problem);
         }
-        reconnect();
+    }
+
+    private boolean isWanted() {
+        return !core.isClosed && (hasSession() || core.isWanted());
     }
 
     private void reconnect() {
-        boolean isWanted = hasSession() || core.isWanted();
-        if (core.isClosed || !isWanted || state != State.NONE || connectAt != null) {
-            return;
+        if (isWanted() && state == State.NONE && connectAt == null) {
+            connectAt = nextAttempt();
         }
+    }
+
+    /** After an attempt that failed (P-RETRY-1). */
+    private Request.Deadline nextAttempt() {
         double longest =
                 hasSession() && hasFence()
                         ? Math.min(LONGEST_DELAY, fence.length / 8)
                         : LONGEST_DELAY;
-        connectAt = new Request.Deadline(core.now, delay(failed, longest));
         failed++;
+        return new Request.Deadline(core.now, delay(failed - 1, longest));
     }
 
     private void greeted(Object reply) {
@@ -339,10 +367,9 @@ final class Link {
             }
         } else if (ServerError.code(reply).equals("NOSESSION")) {
             sessionOver();
-        } else if (reply instanceof ServerError) {
-            core.order(new Order.Leave(0)); // P-SESS-4
+        } else if (reply instanceof ServerError error) {
             cut();
-            reconnect();
+            leaveFor(Problem.unreachable(error.code(), error.text())); // P-SESS-4
         } else {
             vouch(answeredSent);
             pinged = core.now;
@@ -390,9 +417,11 @@ final class Link {
             closingAt = new Request.Deadline(core.now, END_WITHIN);
             part();
         } else if (hasSession()) {
-            state = State.OPENING;
-            core.order(new Order.Connect(RESUME_TO_END_WITHIN));
             closingAt = new Request.Deadline(core.now, RESUME_TO_END_WITHIN);
+            if (state == State.NONE) {
+                state = State.OPENING;
+                core.order(new Order.Connect(RESUME_TO_END_WITHIN));
+            }
         } else if (state != State.NONE) {
             drop(0);
         }
@@ -448,11 +477,15 @@ final class Link {
     /** P-RETRY-2. */
     private void goOn() {
         if (core.elapsed(since) < SOUND) {
-            reconnect();
+            if (isWanted()) {
+                reconnect();
+            } else {
+                notBefore = nextAttempt();
+            }
             return;
         }
         failed = 0;
-        if (!core.isClosed && (hasSession() || core.isWanted())) {
+        if (isWanted()) {
             connect();
         }
     }
@@ -462,9 +495,14 @@ final class Link {
             return;
         }
         boolean hadSession = hasSession();
+        State was = state;
         cut();
         if (core.isClosed) {
             closingAt = null;
+            return;
+        }
+        if (was == State.GREETING) {
+            unreached(Problem.UNREACHABLE); // P-CONN-10
             return;
         }
         if (hadSession) {
@@ -472,6 +510,9 @@ final class Link {
         } else {
             endFence("connection");
             core.requests.loseAll("connection", false);
+        }
+        if (was == State.RESUMING) {
+            endAttempt(Problem.UNREACHABLE);
         }
         goOn();
     }

@@ -43,7 +43,20 @@ final class Request {
     record Deadline(Stamp since, double length) {}
 
     /** An extension that is not answered for these keys. */
-    record Extension(Object id, double lease, Set<String> keys) {}
+    static final class Extension {
+        final Object id;
+        final double lease;
+        final Set<String> keys;
+
+        /** For the first time; null: not yet. */
+        Stamp sent;
+
+        Extension(Object id, double lease, List<String> keys) {
+            this.id = id;
+            this.lease = lease;
+            this.keys = new LinkedHashSet<>(keys);
+        }
+    }
 
     /** The server is asked whether the hold still has these keys. */
     record Inquiry(Object id, Set<String> keys) {}
@@ -104,9 +117,20 @@ final class Request {
     /** When its user was told of the grant. */
     Stamp granted;
 
-    volatile Deadline lease;
+    /**
+     * The lease that was granted or extended, and those of extensions that are not answered: the
+     * server may have set each of them, so the one that ends first counts (P-LEASE-2).
+     */
+    volatile List<Deadline> leases = List.of();
+
+    /** Not answered, in their order. */
+    final List<Extension> extensions = new ArrayList<>();
+
+    /** With SEQ, the server names the key: before that it has no place (P-TEMP-3). */
+    boolean isNamed;
+
+    private Deadline lease;
     Deadline kept;
-    Extension extension;
     Inquiry inquiry;
 
     /** The greatest token that was known when it was sent (P-SESS-11). */
@@ -120,6 +144,7 @@ final class Request {
         this.wait = ask.isSequence ? Double.valueOf(0) : ask.wait;
         this.keys = ask.keys;
         this.isCandidate = ask.isElection;
+        this.isNamed = !ask.isSequence;
         if (id != null) {
             ids.add(id);
         }
@@ -138,11 +163,32 @@ final class Request {
     }
 
     List<Place> places() {
-        return keys.stream().map(this::place).toList();
+        return isNamed ? keys.stream().map(this::place).toList() : List.of();
     }
 
-    void extend(Object id, double lease) {
-        extension = new Extension(id, lease, new LinkedHashSet<>(keys));
+    /** Whether its caller has released it, and the server has it still (P-OWNER-4). */
+    boolean isLeft() {
+        boolean isRefused = phase == Phase.RELEASING && refusal != null;
+        return isRefused || phase == Phase.EXTENDING || phase == Phase.KEPT;
+    }
+
+    void setLease(Deadline lease) {
+        this.lease = lease;
+        gatherLeases();
+    }
+
+    /** After each change of the extensions, too. */
+    void gatherLeases() {
+        List<Deadline> all = new ArrayList<>();
+        if (lease != null) {
+            all.add(lease);
+        }
+        for (Extension each : extensions) {
+            if (each.sent != null) {
+                all.add(new Deadline(each.sent, each.lease));
+            }
+        }
+        leases = List.copyOf(all);
     }
 
     /** P-ACQ-1, P-TEMP-1. */

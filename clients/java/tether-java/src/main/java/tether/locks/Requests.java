@@ -108,7 +108,13 @@ final class Requests {
     }
 
     private double untilLeased(Request request) {
-        return request.phase == Phase.HELD ? core.until(request.lease) : Double.POSITIVE_INFINITY;
+        double until = Double.POSITIVE_INFINITY;
+        if (request.phase == Phase.HELD) {
+            for (Deadline lease : request.leases) {
+                until = Math.min(until, core.until(lease));
+            }
+        }
+        return until;
     }
 
     private double untilKept(Request request) {
@@ -146,21 +152,25 @@ final class Requests {
         Request request = new Request(id, ask, label, task, core.now);
         List<Request> others = lastAtPlaces(request);
         for (Request other : others) {
-            boolean isOpen =
-                    other.phase != Phase.RELEASING && other.phase != Phase.KEPT && !other.isGivenUp;
-            if (isOpen) {
+            boolean isReleased =
+                    other.phase == Phase.RELEASING
+                            || other.phase == Phase.EXTENDING
+                            || other.phase == Phase.KEPT;
+            if (!isReleased && !other.isGivenUp) {
                 askAgain(id, request, other);
                 return null;
             }
         }
-        boolean isRefused = others.stream().anyMatch(other -> other.refusal != null);
-        if (!request.waits() && (isRefused || lingers(request))) {
+        boolean isLeft = others.stream().anyMatch(Request::isLeft);
+        if (!request.waits() && (isLeft || lingers(request))) {
             core.tell(new Event.Refused(id, Problem.TAKEN)); // P-OWNER-4
             return null;
         }
         add(request);
         byId.put(id, request);
-        core.link.need();
+        if (!isLosing) { // Whether to connect again is decided after it.
+            core.link.need();
+        }
         sendIfFirst(request);
         return request;
     }
@@ -276,12 +286,20 @@ final class Requests {
 
     private void answered(Request request, Stamp sent, Object reply) {
         request.wasGranted |= reply instanceof Long token && token > 1;
+        boolean isReleased = request.phase == Phase.RELEASING;
+        if (reply instanceof List<?> named && (isReleased || request.phase == Phase.ASKED)) {
+            name(request, (String) named.get(0));
+            reply = named.get(1);
+            if (isReleased) {
+                sendReleases(request, request.keys);
+                return;
+            }
+        }
+        if (isReleased && !request.isNamed) {
+            settle(request);
+        }
         if (request.phase != Phase.ASKED) {
             return;
-        }
-        if (reply instanceof List<?> named) { // P-TEMP-3
-            rename(request, (String) named.get(0));
-            reply = named.get(1);
         }
         if (reply instanceof ServerError error) {
             refused(request, error);
@@ -296,14 +314,11 @@ final class Requests {
         }
     }
 
-    private void rename(Request request, String name) {
-        Place place = request.place(request.keys.get(0));
-        places.get(place).remove(request);
-        if (places.get(place).isEmpty()) {
-            places.remove(place);
-        }
+    /** P-TEMP-3. */
+    private void name(Request request, String name) {
         request.keys = List.of(name);
-        places.computeIfAbsent(request.place(name), key -> new ArrayDeque<>()).add(request);
+        request.isNamed = true;
+        places.computeIfAbsent(request.place(name), key -> new ArrayDeque<>()).addFirst(request);
     }
 
     /** P-ACQ-3, P-ACQ-6, P-ACQ-7. */
@@ -337,7 +352,7 @@ final class Requests {
         request.refusal = null;
         greatest = Math.max(greatest, token);
         if (request.ask.lease != null) {
-            request.lease = new Deadline(leaseFrom, request.ask.lease);
+            request.setLease(new Deadline(leaseFrom, request.ask.lease));
         }
         String name = request.ask.isSequence ? request.keys.get(0) : null;
         core.tell(new Event.Granted(request.id(), token, name));
@@ -400,7 +415,10 @@ final class Requests {
             end(request); // P-REL-3
         } else {
             enter(request, Phase.RELEASING);
-            sendReleases(request, request.keys);
+            request.refusal = null;
+            if (request.isNamed) { // Else the answer says what to release.
+                sendReleases(request, request.keys);
+            }
         }
     }
 
@@ -492,13 +510,24 @@ final class Requests {
 
     /** Nothing of it is left at the server. */
     private void settle(Request request) {
+        tellOver(request);
+        standAgain(request);
+    }
+
+    private void tellOver(Request request) {
         if (!request.isSilent && request.phase != Phase.KEPT) {
             core.tell(
                     request.isGivenUp
                             ? new Event.Over(request.id())
                             : new Event.Released(request.id()));
         }
-        standAgain(request);
+    }
+
+    /** What SEQ made for a request that was given up, LOCK.MINE has listed: it has no name here. */
+    void settleUnnamed(Request request) {
+        if (request.phase == Phase.RELEASING && !request.isNamed) {
+            settle(request);
+        }
     }
 
     /** Releases a hold that nothing claims (P-SESS-6). */
@@ -522,21 +551,26 @@ final class Requests {
             core.tell(new Event.NotExtended(id, Problem.LOST));
             return;
         }
-        request.extend(id, lease);
-        sendExtension(request);
+        Request.Extension extension = new Request.Extension(id, lease, request.keys);
+        request.extensions.add(extension);
+        sendExtension(request, extension);
     }
 
-    private void sendExtension(Request request) {
+    private void sendExtension(Request request, Request.Extension extension) {
         if (!core.link.isUp()) {
             return;
         }
-        Request.Extension extension = request.extension;
         Stamp sent = core.now;
+        if (extension.sent == null) {
+            extension.sent = sent;
+            request.gatherLeases();
+            timed.add(request);
+        }
         for (String key : request.keys) {
-            if (extension.keys().contains(key)) {
+            if (extension.keys.contains(key)) {
                 sendAsking(request);
                 core.link.send(
-                        request.extendTo(key, extension.lease()),
+                        request.extendTo(key, extension.lease),
                         reply -> extended(request, extension, key, sent, reply));
             }
         }
@@ -545,21 +579,21 @@ final class Requests {
     /** P-LEASE-1. */
     private void extended(
             Request request, Request.Extension extension, String key, Stamp sent, Object reply) {
-        if (request.extension != extension) {
+        if (!request.extensions.contains(extension)) {
             return;
         }
         if (ServerError.code(reply).equals("NOTHELD")) {
             lose(request, "deleted", List.of(key));
         } else if (reply instanceof ServerError error) {
-            request.extension = null;
-            core.tell(new Event.NotExtended(extension.id(), Problem.refused(error)));
+            request.extensions.remove(extension);
+            request.gatherLeases();
+            core.tell(new Event.NotExtended(extension.id, Problem.refused(error)));
         } else {
-            extension.keys().remove(key);
-            if (extension.keys().isEmpty()) {
-                request.extension = null;
-                request.lease = new Deadline(sent, extension.lease());
-                timed.add(request);
-                core.tell(new Event.Extended(extension.id()));
+            extension.keys.remove(key);
+            if (extension.keys.isEmpty()) {
+                request.extensions.remove(extension);
+                request.setLease(new Deadline(sent, extension.lease));
+                core.tell(new Event.Extended(extension.id));
             }
         }
     }
@@ -635,18 +669,18 @@ final class Requests {
         if (request.phase != Phase.EXTENDING) {
             return;
         }
-        if (reply instanceof ServerError error) {
-            if (Codes.isMomentary(error) || Codes.isUnwritable(error)) {
-                tellReleasing(request, error);
-                core.link.tryAgain(
-                        () -> {
-                            if (request.phase == Phase.EXTENDING) {
-                                keep(request);
-                            }
-                        });
-            } else {
-                lose(request, "deleted", List.of(key));
-            }
+        if (ServerError.code(reply).equals("NOTHELD")) {
+            lose(request, "deleted", List.of(key));
+            return;
+        }
+        if (reply instanceof ServerError error) { // P-REL-5
+            tellReleasing(request, error);
+            core.link.tryAgain(
+                    () -> {
+                        if (request.phase == Phase.EXTENDING) {
+                            keep(request);
+                        }
+                    });
             return;
         }
         waiting.remove(key);
@@ -804,10 +838,11 @@ final class Requests {
         if (request.phase.isOfHold() && request.phase != Phase.KEPT) {
             request.ids.forEach(id -> core.tell(new Event.Lost(id, reason)));
         }
-        if (request.extension != null) {
-            core.tell(new Event.NotExtended(request.extension.id(), Problem.LOST));
-            request.extension = null;
+        for (Request.Extension each : request.extensions) {
+            core.tell(new Event.NotExtended(each.id, Problem.LOST));
         }
+        request.extensions.clear();
+        request.gatherLeases();
         if (request.inquiry != null) {
             core.tell(new Event.Checked(request.inquiry.id(), Problem.LOST));
             request.inquiry = null;
@@ -913,8 +948,9 @@ final class Requests {
         for (Request request : list()) {
             if (request.phase == Phase.EXTENDING) {
                 keep(request);
-            } else if (request.extension != null) {
-                sendExtension(request);
+            }
+            for (Request.Extension each : request.extensions) {
+                sendExtension(request, each);
             }
             if (request.inquiry != null) {
                 sendInquiry(request);
@@ -935,7 +971,12 @@ final class Requests {
 
     /** Everything ends; the commands that part from the session (P-LEAST-3). */
     List<List<String>> closed() {
-        boolean keeps = all.stream().anyMatch(request -> request.phase == Phase.KEPT);
+        boolean keeps =
+                all.stream()
+                        .anyMatch(
+                                request ->
+                                        request.phase == Phase.KEPT
+                                                || request.phase == Phase.EXTENDING);
         List<List<String>> parting = new ArrayList<>();
         for (Request request : list()) {
             if (keeps && (request.phase == Phase.HELD || request.phase == Phase.RELEASING)) {
@@ -945,6 +986,8 @@ final class Requests {
                 tellLost(request, "closed");
             } else if (request.phase.isBeforeGrant() && !request.isSilent && !request.isGivenUp) {
                 core.tell(new Event.Refused(request.id(), Problem.CLOSED));
+            } else if (!request.phase.isBeforeGrant()) {
+                tellOver(request);
             }
             end(request);
         }

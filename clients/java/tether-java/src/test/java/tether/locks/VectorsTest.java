@@ -114,7 +114,9 @@ class VectorsTest {
             } else if (step.has("connected")) {
                 core.link.connected();
             } else if (step.has("unreached")) {
-                core.link.unreached(Problem.UNREACHABLE);
+                String code = step.get("unreached").path("code").asText();
+                core.link.unreached(
+                        code.isEmpty() ? Problem.UNREACHABLE : Problem.refused(code, ""));
             } else {
                 core.link.broke();
             }
