@@ -854,12 +854,16 @@ static void end(struct request *request) {
     let_go(request);
 }
 
+static void say_not_extended(struct request *request, tether_lock *lock) {
+    EACH(at, &request->extensions)
+    tell(request->t, lock, NULL, (tether_event){.kind = TETHER_NOT_EXTENDED, .error = "lost", .code = "LOST"});
+}
+
 static void say_lost(struct request *request, const char *reason) {
     EACH(at, &request->locks) {
         tether_lock *lock = AT(tether_lock, other, at);
         tell(request->t, lock, NULL, (tether_event){.kind = TETHER_LOST, .token = request->token, .code = reason});
-        EACH(each, &request->extensions)
-        tell(request->t, lock, NULL, (tether_event){.kind = TETHER_NOT_EXTENDED, .error = "lost", .code = "LOST"});
+        say_not_extended(request, lock);
         finish(lock, S_LOST, reason);
     }
     forget_extensions(request);

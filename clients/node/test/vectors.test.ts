@@ -109,8 +109,7 @@ class World {
     else if ("unreached" in step) {
       const { error, code } = step.unreached;
       this.#core.unreached(error && failure(error, "", code));
-    }
-    else if ("broke" in step) this.#core.broke();
+    } else if ("broke" in step) this.#core.broke();
     else if (step.call !== "check") this.#call(step);
   }
 

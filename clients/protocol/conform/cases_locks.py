@@ -394,7 +394,7 @@ async def dead_before_the_next_both(stage):
 async def held_on_a_slow_wire(stage, server, for_so_long):
     """A client that holds `k`, and is answered D/2 after it asked: it asks each D/4.
 
-    Where the machine was so slow that an answer came too late, the hold is lost as it should be, and
+    Where the machine was so slow that an answer came too late, the hold is lost as it should be:
     another client tries.
     """
     for _ in range(5):

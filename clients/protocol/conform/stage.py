@@ -48,8 +48,8 @@ async def eventually(look, text, within=PATIENCE):
 class Ports:
     """Ports for servers, in blocks that this program has for itself.
 
-    They are below those that systems give to outgoing connections, so that nobody's connection takes
-    the port of a server that is down for a moment. The first port of a block stays bound for UDP,
+    They are below those that systems give to outgoing connections: nobody's connection takes the
+    port of a server that is down for a moment. The first port of a block stays bound for UDP,
     which no server needs; the tests of the module reserve theirs in the same way.
     """
 
@@ -283,7 +283,10 @@ class Wire:
         self.up, self.down = Direction(), Direction()
         self.connections = []
         self.attempts = []  # When the client connected, whatever became of it.
-        self.pings, self.pongs = [], []  # When a PING came from the client, and its answer went there.
+        self.pings, self.pongs = (
+            [],
+            [],
+        )  # When a PING came from the client, and its answer went there.
         self.listener = None
         self.tasks = set()
 

@@ -252,6 +252,7 @@ class Client:
         self.core = Core((world.now, world.now), {"grace": GRACE} if has_session else {}, broken)
         self.told = self.core.told = []
         self.connection, self.attempt, self.frozen, self.inbox = None, 0, 0, []
+        self.is_cut = False  # Its connection ended while the process was stopped: it has not heard.
         self.number, self.asked, self.said, self.alarm = 0, {}, {}, None
 
     def hear(self, act):
@@ -311,6 +312,7 @@ class Client:
         if self.connection:
             connection, self.connection = self.connection, None
             connection.end(True)
+            self.is_cut = self.frozen > self.world.now
             self.hear(self.core.broke)
 
     def heard_of(self, event):
@@ -401,6 +403,8 @@ class World:
         if self.deletes:
             return  # A loss by deletion is told when it has happened.
         for client in self.clients:
+            if client.is_cut:
+                continue
             owners = [c for c in self.connections if c.client is client]
             own = set(owners) | {c.session for c in owners if c.session} | {client.core.secret}
             for name in client.held():
@@ -439,7 +443,7 @@ class World:
                 self.server.rename(key, key + b"'")
 
     def thaw(self, client):
-        inbox, client.inbox = client.inbox, []
+        inbox, client.inbox, client.is_cut = client.inbox, [], False
         client.do(lambda: None)
         for act in inbox:
             client.hear(act)

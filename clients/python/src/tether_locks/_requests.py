@@ -851,11 +851,15 @@ class Requests:
             if request.phase in (Phase.HELD, Phase.KEPT, Phase.EXTENDING):
                 if request.token == entry[b"token"]:
                     return request
-            elif request.is_named and entry[b"key"] in request.keys and (
-                request.phase is Phase.RELEASING
-                or (
-                    request.phase in (Phase.ASKED, Phase.WAITING)
-                    and entry[b"token"] > request.greatest_before  # P-SESS-11.
+            elif (
+                request.is_named
+                and entry[b"key"] in request.keys
+                and (
+                    request.phase is Phase.RELEASING
+                    or (
+                        request.phase in (Phase.ASKED, Phase.WAITING)
+                        and entry[b"token"] > request.greatest_before  # P-SESS-11.
+                    )
                 )
             ):
                 return request

@@ -113,9 +113,7 @@ final class Link {
     /** P-FENCE-10. */
     private double untilStuck() {
         boolean mayLeave = isUp() && hasFence() && hasSession() && core.requests.hasHolds();
-        return mayLeave
-                ? core.until(fence.vouched, fence.length / 2)
-                : Double.POSITIVE_INFINITY;
+        return mayLeave ? core.until(fence.vouched, fence.length / 2) : Double.POSITIVE_INFINITY;
     }
 
     private boolean isGreeting() {
