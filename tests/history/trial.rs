@@ -220,16 +220,17 @@ impl<'a> Trial<'a> {
         }
     }
 
+    fn quarantine_ends_before(&mut self, step: &Step) -> bool {
+        if self.world.quarantine_ends.is_none() || *step == Step::QuarantineOver {
+            return false;
+        }
+        // Reading a file takes as long as the machine likes.
+        matches!(step, Step::Reload { .. }) || self.stage.quarantine_left_ms() < MARGIN_MS
+    }
+
     /// Takes a step that the world allows; a step that it does not allow is left out.
     pub fn take(&mut self, step: &Step) -> Result<(), String> {
-        // Reading a file takes as long as the machine likes.
-        let must_end = |stage: &mut Stage| {
-            matches!(step, Step::Reload { .. }) || stage.quarantine_left_ms() < MARGIN_MS
-        };
-        if self.world.quarantine_ends.is_some()
-            && *step != Step::QuarantineOver
-            && must_end(self.stage)
-        {
+        if self.quarantine_ends_before(step) {
             self.take(&Step::QuarantineOver)?;
         }
         self.players.book.last_token = self.tokens.greatest();

@@ -313,7 +313,8 @@ class Client:
             connection, self.connection = self.connection, None
             connection.end(True)
             self.is_cut = self.frozen > self.world.now
-            self.hear(self.core.broke)
+            attempt = self.attempt
+            self.hear(lambda: attempt == self.attempt and self.core.broke())
 
     def heard_of(self, event):
         name = next(
