@@ -1,6 +1,91 @@
 //! Where a server is, and how to speak to it there.
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisResult};
+use tether_client::{Builder, Locks};
+
+/// What Sentinels listen at.
+const SENTINELS_PORT: &str = "26379";
+
+/// What `--url` names: a server, or the master that Sentinels know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Its URL.
+    Server(String),
+    Sentinels {
+        /// How to speak to the master: a URL with its name in the place of the host.
+        master: String,
+        name: String,
+        sentinels: Vec<String>,
+    },
+}
+
+impl Target {
+    /// Of `redis://`, `rediss://`, `unix://`, or with Sentinels
+    /// `redis+sentinel://[user:password@]host[:port][,host[:port]...]/name[/database]` (`rediss+sentinel://` for TLS).
+    ///
+    /// # Errors
+    /// What is wrong with it, without the URL, which may hold a password.
+    pub fn parse(url: &str) -> Result<Target, String> {
+        let target = match url.split_once("+sentinel://") {
+            Some((scheme, rest)) => Target::of_sentinels(scheme, rest)?,
+            None => Target::Server(url.to_owned()),
+        };
+        let (Target::Server(url) | Target::Sentinels { master: url, .. }) = &target;
+        of(url).map_err(|_| FORMS.to_owned())?;
+        Ok(target)
+    }
+
+    fn of_sentinels(scheme: &str, rest: &str) -> Result<Target, String> {
+        let wrong = || "it has no master's name: redis+sentinel://host,host,host/name".to_owned();
+        let (authority, path) = rest.split_once('/').ok_or_else(wrong)?;
+        let (user, hosts) = match authority.rsplit_once('@') {
+            Some((user, hosts)) => (format!("{user}@"), hosts),
+            None => (String::new(), authority),
+        };
+        let (path, query) = match path.split_once('?') {
+            Some((path, query)) => (path, format!("?{query}")),
+            None => (path, String::new()),
+        };
+        let (name, db) = path.split_once('/').unwrap_or((path, ""));
+        if name.is_empty() || hosts.is_empty() {
+            return Err(wrong());
+        }
+        let sentinel = |host: &str| match host.rsplit_once(':') {
+            Some((_, port)) if !port.ends_with(']') => format!("{scheme}://{host}"),
+            _ => format!("{scheme}://{host}:{SENTINELS_PORT}"),
+        };
+        let sentinels: Vec<_> = hosts.split(',').map(sentinel).collect();
+        if sentinels.iter().any(|sentinel| of(sentinel).is_err()) {
+            return Err(FORMS.to_owned());
+        }
+        Ok(Target::Sentinels {
+            master: format!("{scheme}://{user}{name}/{db}{query}"),
+            name: name.to_owned(),
+            sentinels,
+        })
+    }
+
+    /// For people; without user and password.
+    pub fn name(&self) -> String {
+        match self {
+            Target::Server(url) => of(url).map_or_else(|_| String::new(), |it| name(&it)),
+            Target::Sentinels { name, .. } => format!("the master '{name}'"),
+        }
+    }
+
+    /// A client of it.
+    pub fn builder(&self) -> Builder {
+        match self {
+            Target::Server(url) => Locks::builder(url),
+            Target::Sentinels {
+                master, sentinels, ..
+            } => Locks::builder(master).sentinels(sentinels.clone()),
+        }
+    }
+}
+
+const FORMS: &str = "a URL is redis://[user:password@]host[:port][/database], rediss:// for TLS, unix:///path, or \
+                     redis+sentinel://[user:password@]host[,host...]/name[/database]";
 
 /// With RESP3, which has maps and pushes.
 pub fn of(url: &str) -> RedisResult<ConnectionInfo> {
@@ -65,5 +150,38 @@ mod tests {
         assert_eq!(settings("redis://first").protocol(), ProtocolVersion::RESP3);
         let other = settings("redis://first/3?protocol=resp2");
         assert_eq!((other.protocol(), other.db()), (ProtocolVersion::RESP3, 3));
+    }
+
+    #[test]
+    fn sentinels_are_named_in_one_url() {
+        let sentinels = |hosts: &[&str]| hosts.iter().map(|host| (*host).to_owned()).collect();
+        assert_eq!(
+            Target::parse("redis+sentinel://me:se@cret@one,two:7,[::1]/mymaster/2"),
+            Ok(Target::Sentinels {
+                master: "redis://me:se@cret@mymaster/2".to_owned(),
+                name: "mymaster".to_owned(),
+                sentinels: sentinels(&[
+                    "redis://one:26379",
+                    "redis://two:7",
+                    "redis://[::1]:26379"
+                ]),
+            })
+        );
+        let secure = Target::parse("rediss+sentinel://one/m").unwrap();
+        assert!(matches!(secure, Target::Sentinels { master, .. } if master == "rediss://m/"));
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused_without_its_password() {
+        for url in [
+            "nonsense:secret",
+            "http://me:secret@host",
+            "redis+sentinel://me:secret@one",
+            "redis+sentinel://me:secret@/m",
+            "other+sentinel://me:secret@one/m",
+        ] {
+            let why = Target::parse(url).unwrap_err();
+            assert!(!why.contains("secret"), "{url}: {why}");
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! The command line of tether.
 //!
-//! - options.rs: what can be said    codes.rs: the exit codes    timing.rs: the times of `tether run`
+//! - options.rs: what can be said    codes.rs: the exit codes    timing.rs: times, and how those of `tether run` fit together
 //! - run/: the runner, which holds the lock    guard/: the process that ends the command when the lock is lost
 //! - inspect/: what looks at a server, and `tether kick`    address.rs: where a server is, and how to speak to it
+//! - advice.rs: what to do about a server's error
 //! - qualify/: `tether qualify`, which tries a server
 //! - output.rs: what is written, so that nothing steers a terminal
 //! - signals.rs: the signals that come, and an end by one    ignored.rs: those that this process leaves alone
@@ -10,6 +11,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod address;
+mod advice;
 mod codes;
 mod guard;
 mod ignored;
@@ -58,22 +60,29 @@ fn main() -> ExitCode {
             return ExitCode::from(if is_error { codes::USAGE } else { 0 });
         }
     };
-    let url = options.url;
+    let target = match address::Target::parse(&options.url) {
+        Ok(target) => target,
+        Err(why) => {
+            output::complain(format!("--url: {why}"));
+            return ExitCode::from(codes::USAGE);
+        }
+    };
     let looked = |ended| ExitCode::from(inspect::code(ended));
     match options.action {
-        Action::Run(wish) => ExitCode::from(run::run(url, &wish)),
-        Action::Ls(wish) => looked(inspect::list(&url, &wish)),
-        Action::Who(wish) => looked(inspect::who(&url, &wish)),
-        Action::Why(wish) => looked(inspect::why(&url, &wish)),
-        Action::Log(wish) => looked(inspect::log(&url, &wish)),
-        Action::Sessions(wish) => looked(inspect::sessions(&url, &wish)),
-        Action::Top(wish) => looked(inspect::top(&url, &wish)),
-        Action::Watch(wish) => looked(inspect::watch(&url, &wish)),
-        Action::Presence(wish) => looked(inspect::presence(&url, &wish)),
-        Action::Kick(wish) => looked(inspect::kick(&url, &wish)),
-        Action::Doctor(wish) => looked(inspect::doctor(&url, &wish)),
+        Action::Run(wish) => ExitCode::from(run::run(target, &wish)),
+        Action::Elect(wish) => ExitCode::from(run::elect(target, &wish)),
+        Action::Ls(wish) => looked(inspect::list(&target, &wish)),
+        Action::Who(wish) => looked(inspect::who(&target, &wish)),
+        Action::Why(wish) => looked(inspect::why(&target, &wish)),
+        Action::Log(wish) => looked(inspect::log(&target, &wish)),
+        Action::Sessions(wish) => looked(inspect::sessions(&target, &wish)),
+        Action::Top(wish) => looked(inspect::top(&target, &wish)),
+        Action::Watch(wish) => looked(inspect::watch(&target, &wish)),
+        Action::Presence(wish) => looked(inspect::presence(&target, &wish)),
+        Action::Kick(wish) => looked(inspect::kick(&target, &wish)),
+        Action::Doctor(wish) => looked(inspect::doctor(&target, &wish)),
         Action::Qualify(wish) => ExitCode::from(qualify::qualify(&wish)),
-        Action::Metrics(wish) => looked(inspect::metrics(&url, &wish)),
+        Action::Metrics(wish) => looked(inspect::metrics(&target, &wish)),
         Action::Devserver(wish) => ExitCode::from(devserver(wish)),
         Action::Completions { shell } => {
             let mut definition = Options::command();

@@ -44,6 +44,7 @@ impl Arrived {
 pub struct Signals {
     delivery: SignalDelivery<UnixStream, WithOrigin>,
     arrived: VecDeque<Arrived>,
+    ended: Option<i32>,
 }
 
 impl Signals {
@@ -57,6 +58,7 @@ impl Signals {
         Ok(Signals {
             delivery: SignalDelivery::with_pipe(ours, theirs, WithOrigin::default(), wanted)?,
             arrived: VecDeque::new(),
+            ended: None,
         })
     }
 
@@ -79,6 +81,11 @@ impl Signals {
         self.arrived.drain(..)
     }
 
+    /// The first that came, whoever has dealt with it, of those that end a program which does not care for them.
+    pub fn ended(&self) -> Option<i32> {
+        self.ended
+    }
+
     fn look(&mut self) {
         let mut bytes = [0; 64];
         while matches!(self.delivery.get_read().try_read(&mut bytes), Ok(1..)) {}
@@ -86,7 +93,12 @@ impl Signals {
             signal: origin.signal,
             by_terminal: origin.cause == Cause::Kernel,
         });
-        self.arrived.extend(arrived);
+        for arrived in arrived {
+            if arrived.is_end() {
+                self.ended.get_or_insert(arrived.signal);
+            }
+            self.arrived.push_back(arrived);
+        }
     }
 }
 

@@ -26,27 +26,29 @@ pub fn complaint(unfit: &Unfit) -> String {
     }
 }
 
-/// A time as users write it: `500ms`, `5s`, `2m`, `1h`, or `0`.
+/// A time as people write it: `500ms`, `5s`, `1m 30s`, `2h`, `1day`; a number alone is in seconds.
 pub fn parse(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is not a time like 500ms, 5s, 2m, 1h");
-    if text == "0" {
-        return Ok(Duration::ZERO);
-    }
-    let at = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
-    let (number, unit) = text.split_at(at);
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    let milliseconds = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return Err(wrong()),
+    let wrong =
+        || format!("'{text}' is not a time like 500ms, 5s, 1m30s, 2h, or a number of seconds");
+    let is_number = text
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let time = match is_number {
+        true => text
+            .parse()
+            .ok()
+            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
+        false => humantime::parse_duration(text).ok(),
     };
+    let time = time.ok_or_else(wrong)?;
     // What the server can count with.
-    let most = 1 << 53;
-    let whole = number.checked_mul(milliseconds).filter(|ms| *ms < most);
-    let whole = whole.ok_or_else(|| format!("'{text}' is too long"))?;
-    Ok(Duration::from_millis(whole))
+    let (least, most) = (Duration::from_millis(1), Duration::from_millis(1 << 53));
+    match time {
+        Duration::ZERO => Ok(time),
+        _ if time < least => Err(format!("'{text}' is less than a millisecond")),
+        _ if time >= most => Err(format!("'{text}' is too long")),
+        _ => Ok(Duration::from_millis(time.as_millis() as u64)),
+    }
 }
 
 /// The shortest way to write it that [`parse`] understands.
@@ -91,16 +93,31 @@ mod tests {
         }
         assert_eq!(parse("60s"), Ok(ms(60_000)));
         assert_eq!(shown(ms(60_000)), "1m");
+        for (text, time) in [
+            ("5", 5000),
+            ("0.25", 250),
+            ("1.5", 1500),
+            ("1m30s", 90_000),
+            ("1h 5m", 3_900_000),
+            ("2min", 120_000),
+            ("1day", 86_400_000),
+            ("1500us", 1),
+        ] {
+            assert_eq!(parse(text), Ok(ms(time)), "{text}");
+        }
         for nonsense in [
             "",
-            "5",
             "s",
-            "5 s",
+            ".",
+            "1.2.3",
             "-5s",
-            "5S",
-            "1.5s",
-            "5d",
+            "-5",
+            "5x",
+            "inf",
+            "1e3",
+            "10us",
             "99999999999999999999s",
+            "99999999999999999999",
         ] {
             assert!(parse(nonsense).is_err(), "{nonsense}");
         }

@@ -132,8 +132,8 @@ fn why_follows_the_chain_and_log_tells_how_it_ended() {
     assert_eq!(rows[2][..2], ["disk", &second]);
     let lines = succeed(&server, &["why", "--json", "report"]);
     let steps: Vec<_> = lines.lines().map(json).collect();
-    assert_eq!(steps[0]["waits-for"], "disk");
-    assert_eq!(steps[1]["waits-for"], serde_json::Value::Null);
+    assert_eq!(steps[0]["waits_for"], "disk");
+    assert_eq!(steps[1]["waits_for"], serde_json::Value::Null);
     server.resp2().run("CONFIG SET min-replicas-to-write 1");
     let told = succeed(&server, &["why", "free"]);
     assert_eq!(told, "fewer replicas than min-replicas-to-write\n");
@@ -228,12 +228,12 @@ fn top_shows_the_key_with_the_most_waiters_first() {
     assert_eq!((&look["waiters"], &look["holds"]), (&3.into(), &4.into()));
     let busiest = &look["keys"][0];
     assert_eq!(
-        (&busiest["key"], &busiest["waiter-count"]),
+        (&busiest["key"], &busiest["waiter_count"]),
         (&"disk".into(), &2.into())
     );
     assert_eq!(busiest["holder"]["client"], other.id());
-    assert!(busiest["idle-ms"].is_number() && busiest["waiting-ms"].is_number());
-    assert_eq!(look["newly-lost"], serde_json::Value::Null);
+    assert!(busiest["idle_ms"].is_number() && busiest["waiting_ms"].is_number());
+    assert_eq!(look["newly_lost"], serde_json::Value::Null);
 }
 
 #[test]
@@ -291,10 +291,10 @@ fn top_shows_losses_by_reason_since_the_start_and_since_the_look_before() {
     let mut newly = 0;
     loop {
         let look = json(&as_json.line());
-        newly += look["newly-lost"]["deleted"].as_i64().unwrap();
+        newly += look["newly_lost"]["deleted"].as_i64().unwrap();
         if look["lost"]["flushed"] == 1 {
             assert_eq!(look["lost"]["deleted"], 3);
-            assert!(look["grants-per-second"].is_number());
+            assert!(look["grants_per_second"].is_number());
             break;
         }
     }
@@ -331,7 +331,7 @@ fn top_goes_on_where_the_look_before_ended() {
     let mut found = None;
     for at in 0..8 {
         let look = json(&top.line());
-        listed.push(look["keys-looked-at"].as_u64().unwrap());
+        listed.push(look["keys_looked_at"].as_u64().unwrap());
         assert_eq!(look["complete"], false);
         let is_found = look["keys"][0]["key"] == "k12345";
         assert!(is_found || found.is_none(), "lost again: {look}");
@@ -384,7 +384,8 @@ fn top_shows_what_its_user_may_read_or_says_what_it_may_not_do() {
     let said = text(stderr);
     assert_eq!(status.code(), Some(78), "{said}");
     assert!(
-        said.starts_with("tether: NoPerm: ") && said.contains("lock.list"),
+        said.starts_with(&format!("tether: 127.0.0.1:{}: NOPERM ", server.port()))
+            && said.contains("lock.list"),
         "{said}"
     );
 }
@@ -416,23 +417,11 @@ fn drawn_on_terminal(
     (rows, columns): (u16, u16),
     between: impl FnOnce(),
 ) -> String {
-    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&terminal).unwrap();
-    unlockpt(&terminal).unwrap();
-    let size = Winsize {
-        ws_row: rows,
-        ws_col: columns,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    tcsetwinsize(&terminal, size).unwrap();
-    let name = ptsname(&terminal, Vec::new()).unwrap();
-    let name = std::ffi::OsStr::from_bytes(name.as_bytes());
-    let screen = OpenOptions::new().read(true).write(true).open(name);
+    let (mut output, screen) = terminal(rows, columns);
     let mut command = tether(server, arguments);
-    let mut tether = command.stdout(screen.unwrap()).spawn().unwrap();
+    command.env("TERM", "xterm").env_remove("NO_COLOR");
+    let mut tether = command.stdout(screen).spawn().unwrap();
     drop(command);
-    let mut output = std::fs::File::from(terminal);
     let mut drawn = Vec::new();
     let mut buffer = [0; 4096];
     let mut between = Some(between);
@@ -459,16 +448,23 @@ fn top_redraws_the_screen_of_a_terminal_and_fits_into_it() {
     for name in ["report", "disk", "\x1b[2J", &long] {
         holder.run(["LOCK.ACQUIRE", name]);
     }
-    let drawn = top_on_terminal(&server, 24, 200);
+    let drawn = top_on_terminal(&server, 24, 120);
     assert!(
-        drawn.starts_with("\x1b[2J\x1b[?7l\x1b[H127.0.0.1:"),
+        drawn.starts_with("\x1b[?1049h\x1b[?25l\x1b[2J\x1b[?7l\x1b[H127.0.0.1:"),
         "{drawn:?}"
     );
     // Once for both looks, and none by a name.
     assert_eq!(drawn.matches("\x1b[2J").count(), 1, "{drawn:?}");
     assert!(drawn.contains("\nreport ") && drawn.contains("\n\\u{1b}[2J "));
-    let cut = format!("\n{}... ", "k".repeat(40));
-    assert!(drawn.contains(&cut), "{drawn:?}");
+    // The longest is cut, with a mark, so that the rest has room.
+    let mut rows = drawn.lines().map(|row| row.trim_end_matches("\x1b[K"));
+    let row = rows.find(|row| row.starts_with("kkk")).unwrap();
+    let (name, rest) = row.split_once('…').expect(row);
+    assert!(name.chars().all(|letter| letter == 'k'), "{row}");
+    assert!(
+        rest.contains("exclusive") && row.chars().count() <= 120,
+        "{row}"
+    );
     for (rows, columns) in [(6, 30), (3, 10), (1, 1)] {
         let drawn = top_on_terminal(&server, rows, columns);
         let look = drawn.split("\x1b[?7l\x1b[H").nth(1).unwrap();
@@ -476,6 +472,7 @@ fn top_redraws_the_screen_of_a_terminal_and_fits_into_it() {
         let most = usize::from(rows).saturating_sub(1).max(1);
         assert_eq!(lines.len() - 1, most, "{drawn:?}");
         for line in &lines[..most] {
+            let line = line.replace("\x1b[1m", "").replace("\x1b[0m", "");
             let letters = line.trim().chars().count();
             assert!(letters <= columns.into(), "{drawn:?}");
         }
@@ -497,10 +494,205 @@ fn presence_redraws_the_screen_of_a_terminal_at_a_change() {
         first.map(str::to_owned).collect::<Vec<_>>()
     };
     assert!(looks[1].starts_with("m:: 2 keys\x1b[K"), "{drawn:?}");
-    assert_eq!(names(looks[1])[1..4], ["KEY", "m:1", "m:2"]);
+    assert_eq!(names(looks[1])[1..4], ["\x1b[1mKEY", "m:1", "m:2"]);
     assert!(looks[2].starts_with("m:: 3 keys\x1b[K"), "{drawn:?}");
-    assert_eq!(names(looks[2])[1..5], ["KEY", "m:0", "m:1", "m:2"]);
+    assert_eq!(names(looks[2])[1..5], ["\x1b[1mKEY", "m:0", "m:1", "m:2"]);
     assert_eq!(drawn.matches("\x1b[2J").count(), 1, "{drawn:?}");
+}
+
+/// A pseudo-terminal of that size: our end and that of the command.
+fn terminal(rows: u16, columns: u16) -> (std::fs::File, std::fs::File) {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let size = Winsize {
+        ws_row: rows,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    tcsetwinsize(&terminal, size).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap();
+    let name = std::ffi::OsStr::from_bytes(name.as_bytes());
+    let theirs = OpenOptions::new().read(true).write(true).open(name);
+    (std::fs::File::from(terminal), theirs.unwrap())
+}
+
+/// Reads until the terminal shows that, and returns what it showed until then.
+fn until_shown(ours: &mut std::fs::File, what: &str) -> String {
+    let mut shown = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let text = String::from_utf8_lossy(&shown).into_owned();
+        if text.contains(what) {
+            return text;
+        }
+        let count = ours.read(&mut buffer).unwrap();
+        shown.extend(&buffer[..count]);
+    }
+}
+
+#[test]
+fn top_obeys_keys_and_leaves_the_terminal_as_it_was() {
+    use rustix::termios::{LocalModes, tcgetattr};
+    let server = Server::start();
+    let mut holder = server.resp3();
+    holder.run_all(&["LOCK.ACQUIRE report", "LOCK.ACQUIRE disk"]);
+    for end in ["q", "\x03"] {
+        let (mut ours, theirs) = terminal(24, 100);
+        let before = tcgetattr(&theirs).unwrap();
+        let mut command = tether(&server, &["top", "--interval", "1h"]);
+        command.stdin(theirs.try_clone().unwrap());
+        command.stdout(theirs.try_clone().unwrap());
+        let mut top = command.spawn().unwrap();
+        drop(command);
+        until_shown(&mut ours, "q quit   s sort: waiters");
+        let now = tcgetattr(&theirs).unwrap();
+        assert!(!now.local_modes.contains(LocalModes::ICANON));
+        ours.write_all(b"s").unwrap();
+        until_shown(&mut ours, "s sort: waiting");
+        ours.write_all(b"/diskx\x7f").unwrap();
+        until_shown(&mut ours, "filter: disk_");
+        ours.write_all(b"\n").unwrap();
+        let filtered = until_shown(&mut ours, "filter: *disk*");
+        assert!(
+            filtered.contains("\ndisk ") && !filtered.contains("\nreport "),
+            "{filtered:?}"
+        );
+        // An arrow is nothing; Esc shows all keys again.
+        ours.write_all(b"\x1b[A").unwrap();
+        ours.write_all(b"s").unwrap();
+        until_shown(&mut ours, "s sort: held");
+        ours.write_all(b"\x1b").unwrap();
+        let all = until_shown(&mut ours, "\nreport ");
+        assert!(all.contains("\ndisk "), "{all:?}");
+        if end == "q" {
+            ours.write_all(b"q").unwrap();
+        } else {
+            let process = rustix::process::Pid::from_child(&top);
+            rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
+        }
+        let status = top.wait().unwrap();
+        match end {
+            "q" => assert_eq!(status.code(), Some(0)),
+            _ => assert_eq!(status.signal(), Some(2)),
+        }
+        until_shown(&mut ours, "\x1b[?25h\x1b[?1049l");
+        let after = tcgetattr(&theirs).unwrap();
+        assert_eq!(after.local_modes, before.local_modes);
+    }
+}
+
+/// Whole where nobody looks, and as wide as the terminal where somebody does.
+#[test]
+fn tables_fit_a_terminal_and_are_in_colour_there_only() {
+    let server = Server::start();
+    let (mut one, mut other) = (server.resp3(), server.resp3());
+    let key = format!("a-long-{}-name", "key".repeat(20));
+    one.run(
+        "CLIENT SETNAME tether:a-rather-long-host-name.example:4711:a-rather-long-program-name",
+    );
+    one.run(["LOCK.ACQUIRE", &key]);
+    one.run("LOCK.ACQUIRE lost");
+    other.run(["LOCK.ACQUIRE", &key, "WAIT", "0", "PUSH"]);
+    other.run("DEL lost");
+    for arguments in [
+        &["who", &key][..],
+        &["why", &key],
+        &["ls"],
+        &["log"],
+        &["top", "--once"],
+    ] {
+        let whole = succeed(&server, arguments);
+        assert!(!whole.contains('…') && !whole.contains('\x1b'), "{whole}");
+        assert!(
+            whole.lines().any(|line| line.chars().count() > 80),
+            "{whole}"
+        );
+        let mut command = tether(&server, arguments);
+        let said = text(command.env("COLUMNS", "80").output().unwrap().stdout);
+        let (mut ours, theirs) = terminal(24, 80);
+        let mut command = tether(&server, arguments);
+        command.env("TERM", "xterm").env_remove("NO_COLOR");
+        command.stdout(theirs);
+        let mut process = command.spawn().unwrap();
+        drop(command);
+        assert!(process.wait().unwrap().success());
+        let mut shown = Vec::new();
+        let mut buffer = [0; 4096];
+        // When nobody has the other end any more, reading fails.
+        while let Ok(count @ 1..) = ours.read(&mut buffer) {
+            shown.extend(&buffer[..count]);
+        }
+        let shown = text(shown);
+        assert!(
+            shown.contains("\x1b[1m") && shown.contains('…'),
+            "{shown:?}"
+        );
+        let plain = shown.replace("\x1b[1m", "").replace("\x1b[0m", "");
+        for (line, without) in plain.lines().zip(said.lines()) {
+            // A first line that is a sentence is whole.
+            assert!(line.chars().count() <= 80 || line.contains(": "), "{line}");
+            assert!(!without.contains('\x1b'), "{without:?}");
+        }
+        assert!(said.contains('…'), "{said}");
+    }
+}
+
+/// Programs read these names: README.md promises them.
+#[test]
+fn names_in_json_are_in_snake_case_and_those_of_the_page() {
+    fn names(value: &serde_json::Value, into: &mut BTreeSet<String>) {
+        match value {
+            serde_json::Value::Object(fields) => {
+                for (name, value) in fields {
+                    into.insert(name.clone());
+                    if name != "lost" && name != "newly_lost" {
+                        names(value, into);
+                    }
+                }
+            }
+            serde_json::Value::Array(values) => values.iter().for_each(|value| names(value, into)),
+            _ => {}
+        }
+    }
+    let page = std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let server = Server::start();
+    let (mut one, mut other) = (server.resp3(), server.resp3());
+    one.run("SESSION.START GRACE 60000");
+    one.run_all(&["LOCK.ACQUIRE k OWNER a", "LOCK.ACQUIRE gone", "SETTP w:1 x"]);
+    other.run("LOCK.ACQUIRE k WAIT 0 PUSH");
+    other.run("DEL gone");
+    for (command, arguments) in [
+        ("ls", &["k"][..]),
+        ("who", &["k"]),
+        ("why", &["k"]),
+        ("log", &[]),
+        ("sessions", &[]),
+        ("top", &["--once"]),
+        ("presence", &["--once", "w:"]),
+        ("doctor", &[]),
+    ] {
+        let arguments = [&[command, "--json"], arguments].concat();
+        let mut found = BTreeSet::new();
+        for line in succeed(&server, &arguments).lines() {
+            names(&json(line), &mut found);
+        }
+        let begin = format!("| `{command}` | ");
+        let row = page.lines().find_map(|line| line.strip_prefix(&begin));
+        let row = row.unwrap_or_else(|| panic!("no fields of {command}"));
+        let documented: BTreeSet<_> = row
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .map(str::to_owned)
+            .collect();
+        assert!(!found.is_empty());
+        let missing: Vec<_> = found.difference(&documented).collect();
+        assert!(missing.is_empty(), "{command}: {missing:?} of {found:?}");
+        assert!(found.iter().all(|name| !name.contains('-')), "{found:?}");
+    }
 }
 
 /// Far more than are looked at in one step.
@@ -792,6 +984,121 @@ fn doctor_finds_what_is_wrong_with_server_and_replica() {
     }
 }
 
+/// Each in its place of the chain; and each finding that is not good has a command.
+#[test]
+fn doctor_follows_the_chain_of_replicas() {
+    let server = Server::start();
+    let replica = Server::replica_of(&server, &[]);
+    let last = Server::replica_of(&replica, &["timeout 300"]);
+    for master in [&server, &replica] {
+        eventually("a link", || {
+            let info = master.info("replication");
+            info.contains("state=online").then_some(()).ok_or(info)
+        });
+    }
+    let said = succeed(&server, &["doctor", "--json"]);
+    let findings: Vec<_> = said.lines().map(json).collect();
+    for one in [&server, &replica, &last] {
+        let name = format!("127.0.0.1:{}", one.port());
+        let of_it = findings
+            .iter()
+            .filter(|finding| finding["server"] == name.as_str());
+        let loaded = "the module is loaded";
+        let mut what = of_it.map(|finding| finding["finding"].as_str().unwrap());
+        assert!(what.any(|what| what.starts_with(loaded)), "{name}: {said}");
+    }
+    let command = format!(
+        "redis-cli -h 127.0.0.1 -p {} CONFIG SET timeout 0",
+        last.port()
+    );
+    assert!(
+        findings
+            .iter()
+            .any(|finding| finding["command"] == command.as_str()),
+        "{said}"
+    );
+    for finding in &findings {
+        let is_good = finding["level"] == "ok";
+        assert_eq!(finding["command"].is_null(), is_good, "{finding}");
+    }
+}
+
+#[test]
+fn doctor_has_no_warning_for_the_projects_own_settings() {
+    let file = std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../redis.conf");
+    let file = std::fs::read_to_string(file).unwrap();
+    let names = [
+        "timeout ",
+        "client-output-buffer-limit ",
+        "maxmemory",
+        "append",
+        "tether.peer-timeout ",
+        "tether.quarantine ",
+    ];
+    let is_ours = |line: &&str| names.iter().any(|name| line.starts_with(name));
+    let lines: Vec<_> = file.lines().filter(is_ours).collect();
+    assert!(lines.len() >= 8, "{lines:?}");
+    let server = Server::with(&lines);
+    let (code, said) = run(&server, &["doctor"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.lines().any(|line| line.starts_with("note ")), "{said}");
+    for line in said.lines() {
+        assert!(
+            !line.starts_with("warn") && !line.starts_with("wrong"),
+            "{said}"
+        );
+    }
+}
+
+/// What is written to the configuration file is not what the server does now.
+#[test]
+fn doctor_finds_settings_that_no_file_has() {
+    let server = Server::start();
+    let mut client = server.resp2();
+    client.run("CONFIG SET tether.quarantine 7000");
+    let said = succeed(&server, &["doctor"]);
+    let note = "tether.quarantine is 7000, and 0 after a restart";
+    assert!(
+        said.contains(note) && said.contains("CONFIG REWRITE"),
+        "{said}"
+    );
+    client.run("CONFIG REWRITE");
+    let said = succeed(&server, &["doctor"]);
+    assert!(!said.contains(note), "{said}");
+}
+
+/// Somebody holds the key at each moment, and soon another one: whoever it is by then is ended.
+#[test]
+fn kick_ends_a_holder_also_while_the_key_changes_hands() {
+    let server = Server::start();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let over = std::sync::atomic::Ordering::Relaxed;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut clients = [server.resp3(), server.resp3(), server.resp3()];
+            while !is_over.load(over) {
+                for client in &mut clients {
+                    client.call("LOCK.RELEASE report");
+                    client.call("LOCK.ACQUIRE report WAIT 0 PUSH");
+                }
+            }
+        });
+        let waiting = || match server.gauge("tether", "tether_waiters") {
+            0 => Err("nobody waits".to_owned()),
+            _ => Ok(()),
+        };
+        eventually("a queue", waiting);
+        for _ in 0..20 {
+            let (code, said) = run(&server, &["kick", "report"]);
+            if code != 0 || !said.starts_with("report: client ") {
+                is_over.store(true, over);
+                panic!("{code}: {said}");
+            }
+        }
+        is_over.store(true, over);
+    });
+}
+
 /// What the server does with an `include` that has the line: it appends another.
 #[test]
 fn doctor_finds_a_library_that_is_loaded_twice() {
@@ -844,16 +1151,21 @@ fn a_server_without_the_module_is_told_as_such() {
     ] {
         let Output { status, stderr, .. } = tether(&server, arguments).output().unwrap();
         assert_eq!(status.code(), Some(78), "{arguments:?}");
-        assert_eq!(
-            text(stderr),
-            "tether: this server does not have the module tether\n"
+        let said = text(stderr);
+        let begin = format!(
+            "tether: 127.0.0.1:{}: this server does not have the module tether; put `loadmodule ",
+            server.port()
         );
+        assert!(said.starts_with(&begin), "{arguments:?}: {said}");
+        assert_eq!(said.lines().count(), 1);
     }
 }
 
+/// Each in one line with host and port, and what to do; a URL that is none is an invalid argument.
 #[test]
 fn no_server_is_another_exit_code() {
-    let url = format!("redis://127.0.0.1:{}", free_port());
+    let place = format!("127.0.0.1:{}", free_port());
+    let url = format!("redis://{place}");
     for arguments in [
         &["ls"][..],
         &["who", "a"],
@@ -865,12 +1177,84 @@ fn no_server_is_another_exit_code() {
         &["top"],
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tether"));
-        let status = command
+        let output = command
             .args(arguments)
             .args(["--url", &url])
-            .stderr(Stdio::null())
-            .status();
-        assert_eq!(status.unwrap().code(), Some(69), "{arguments:?}");
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(69), "{arguments:?}");
+        let said = text(output.stderr);
+        let begin = format!("tether: {place}: ");
+        assert!(
+            said.starts_with(&begin) && said.ends_with("--url or TETHER_URL\n"),
+            "{arguments:?}: {said}"
+        );
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tether"));
+        let output = command
+            .args(arguments)
+            .args(["--url", "http://me:secret@host"])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(64), "{arguments:?}");
+        let said = text(output.stderr);
+        assert!(
+            said.starts_with("tether: --url: a URL is ") && !said.contains("secret"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_wrong_password_is_a_refusal() {
+    let server = Server::start();
+    server.resp2().run("CONFIG SET requirepass right");
+    for user in ["", ":wrong@"] {
+        let place = format!("127.0.0.1:{}", server.port());
+        for arguments in [
+            &["ls"][..],
+            &["watch", "a"],
+            &["doctor"],
+            &["run", "a", "--", "true"],
+        ] {
+            let mut command = tether(&server, arguments);
+            command.env("TETHER_URL", format!("redis://{user}{place}"));
+            let output = command.output().unwrap();
+            assert_eq!(output.status.code(), Some(78), "{arguments:?}: {output:?}");
+            let said = text(output.stderr);
+            assert!(
+                said.contains(&place) && said.contains("give user and password in the URL"),
+                "{arguments:?}: {said}"
+            );
+        }
+    }
+}
+
+/// Wrapped at the terminal's width, with an example first.
+#[test]
+fn the_help_of_each_command_begins_with_an_example_and_fits() {
+    let help = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tether"));
+        let output = command.args(arguments).env("COLUMNS", "60").output();
+        text(output.unwrap().stdout)
+    };
+    let all = help(&["--help"]);
+    let commands = all.split("Commands:\n").nth(1).unwrap();
+    let names = commands
+        .lines()
+        .take_while(|line| !line.is_empty())
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .map(|line| line.split_whitespace().next().unwrap());
+    let names: Vec<_> = names.filter(|name| *name != "help").collect();
+    assert!(names.len() >= 16, "{all}");
+    for name in names {
+        let said = help(&[name, "--help"]);
+        let example = format!("Example: tether {name}");
+        assert!(said.starts_with(&example), "{said}");
+        for line in said.lines() {
+            // A URL is not broken.
+            let is_word = !line.trim().contains(' ');
+            assert!(line.chars().count() <= 60 || is_word, "{name}: {line}");
+        }
     }
 }
 
@@ -967,15 +1351,18 @@ fn nothing_on_a_replica_says_that_nobody_holds_anything() {
         assert_eq!(output.status.code(), Some(78), "{arguments:?}: {output:?}");
         let said = text(output.stderr);
         assert!(said.contains("this server is a replica"), "{said}");
+        let master = format!("ask its master, 127.0.0.1:{}", server.port());
+        assert!(said.contains(&master), "{said}");
         let written = text(output.stdout);
         assert!(
             !written.contains("report") && !written.contains("null"),
             "{written}"
         );
     }
+    let name = |server: &Server| format!("127.0.0.1:{}", server.port());
     let (code, why) = run(&replica, &["why", "report"]);
     assert!(
-        code == 0 && why.starts_with("this server is a replica"),
+        code == 0 && why.starts_with(&format!("{}: this server is a replica", name(&replica))),
         "{why}"
     );
     // What sessions hold it knows.

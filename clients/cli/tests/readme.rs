@@ -3,7 +3,9 @@
 #![cfg(target_os = "linux")]
 
 use std::env;
+use std::ffi::OsString;
 use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -72,18 +74,80 @@ fn stub(folder: &Path, name: &str) {
     fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
 }
 
+/// PATH with our own program, and what stands in for the work of examples.
+fn path_with_stubs(folder: &Path) -> OsString {
+    for name in ["make-report", "lp", "schedule"] {
+        stub(folder, name);
+    }
+    let tether = Path::new(env!("CARGO_BIN_EXE_tether"));
+    let mut path = vec![folder.to_owned(), tether.parent().unwrap().to_owned()];
+    path.extend(env::split_paths(&env::var_os("PATH").unwrap()));
+    env::join_paths(path).unwrap()
+}
+
+/// Each help begins with one. `tether qualify` is run by its own tests.
+#[test]
+fn the_examples_of_the_help_work() {
+    let server = Server::start();
+    let folder = TempDir::with_prefix("tether-examples-").unwrap();
+    let path = path_with_stubs(folder.path());
+    let example = |name: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tether"));
+        let output = command.args([name, "--help"]).output().unwrap();
+        let help = String::from_utf8(output.stdout).unwrap();
+        let line = help.lines().next().unwrap_or_default();
+        line.strip_prefix("Example: ").expect(line).to_owned()
+    };
+    let shell = |name: &str| {
+        let mut shell = Command::new("sh");
+        let typed = format!("exec {}", example(name));
+        shell.args(["-c", &typed]).current_dir(folder.path());
+        shell.env("PATH", &path).stdin(Stdio::null());
+        shell.env("TETHER_URL", format!("redis://127.0.0.1:{}", server.port()));
+        shell
+    };
+    let succeed = |name: &str| {
+        let output = shell(name).output().unwrap();
+        assert!(output.status.success(), "{name}: {output:?}");
+    };
+    succeed("run");
+    succeed("elect");
+    let mut holder = server.resp3();
+    holder.run("LOCK.ACQUIRE report");
+    server.resp3().run("DEL report");
+    holder.run_all(&["LOCK.ACQUIRE report", "SETTP workers:1 here"]);
+    for name in [
+        "ls",
+        "who",
+        "why",
+        "log",
+        "sessions",
+        "top",
+        "presence",
+        "kick",
+        "doctor",
+        "metrics",
+        "completions",
+        "man",
+    ] {
+        succeed(name);
+    }
+    for name in ["watch", "devserver"] {
+        let mut process = shell(name).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let mut output = BufReader::new(process.stdout.take().unwrap());
+        output.read_line(&mut line).unwrap();
+        process.kill().unwrap();
+        process.wait().unwrap();
+        assert!(!line.is_empty(), "{name}");
+    }
+}
+
 #[test]
 fn the_sessions_of_the_readme_are_what_one_sees() {
     let server = Server::start();
     let folder = TempDir::with_prefix("tether-readme-").unwrap();
-    stub(folder.path(), "make-report");
-    stub(folder.path(), "lp");
-    let tether = Path::new(env!("CARGO_BIN_EXE_tether"));
-    let mut path = vec![
-        folder.path().to_owned(),
-        tether.parent().unwrap().to_owned(),
-    ];
-    path.extend(env::split_paths(&env::var_os("PATH").unwrap()));
+    let path = path_with_stubs(folder.path());
     let (mut holder, mut waiter) = (server.resp3(), server.resp3());
     holder.run("CLIENT SETNAME tether:web1:4711:worker");
     let entries = entries();
@@ -95,7 +159,7 @@ fn the_sessions_of_the_readme_are_what_one_sees() {
         }
         let mut shell = Command::new("sh");
         shell.args(["-c", typed]).current_dir(folder.path());
-        shell.env("PATH", env::join_paths(&path).unwrap());
+        shell.env("PATH", &path);
         shell.env("TETHER_URL", format!("redis://127.0.0.1:{}", server.port()));
         let output = shell.stdin(Stdio::null()).output().unwrap();
         assert!(output.status.success(), "{typed}: {output:?}");
@@ -109,5 +173,5 @@ fn the_sessions_of_the_readme_are_what_one_sees() {
         };
         assert!(is_shown, "{typed}: {printed:#?}\ninstead of {shown:#?}");
     }
-    assert!(entries.len() >= 7, "only {} commands", entries.len());
+    assert!(entries.len() >= 10, "only {} commands", entries.len());
 }

@@ -3,37 +3,44 @@
 use super::reply::Map;
 use super::server::{Failure, Server};
 use super::{NOTHING, REPLICA, print, text};
+use crate::address::Target;
 use crate::options::Kick;
 use redis::{Cmd, cmd};
 use std::os::unix::ffi::OsStrExt;
 
-pub fn kick(url: &str, options: &Kick) -> Result<u8, Failure> {
-    let mut server = Server::at(url)?;
+pub fn kick(target: &Target, options: &Kick) -> Result<u8, Failure> {
+    let mut server = Server::at(target)?;
     if server.is_replica()? {
-        return Err(Failure::Refused(REPLICA.to_owned()));
+        return Err(Failure::Refused(server.as_replica(REPLICA)));
     }
     let key = options.key.as_bytes();
     let name = text::shown(key);
     let token = options.token.map(|token| token.to_string());
     let look = cmd("LOCK.INFO").arg(key).to_owned();
-    server.ask::<()>(cmd("WATCH").arg(key))?;
     let is_meant = |holder: &Map| {
         token
             .as_ref()
             .is_none_or(|token| holder.text("token") == *token)
     };
-    let mut holders = holders(server.ask(&look)?)?;
-    holders.retain(is_meant);
-    if options.connection {
-        for holder in &holders {
-            let done = end_all(&mut server, holder)?;
-            print(&format!("{name}: {done} {}\n", described(holder)))?;
+    let holders = loop {
+        server.ask::<()>(cmd("WATCH").arg(key))?;
+        let mut meant = holders(server.ask(&look)?)?;
+        meant.retain(is_meant);
+        if options.connection || meant.is_empty() {
+            server.ask::<()>(&cmd("UNWATCH"))?;
+            break meant;
         }
-    } else if !holders.is_empty() {
-        holders = delete(&mut server, key, &look)?;
-        for holder in &holders {
-            print(&format!("{name}: {}\n", described(holder)))?;
+        // If the key was written meanwhile, its holders may be others.
+        if let Some(deleted) = delete(&mut server, key, &look)? {
+            break deleted;
         }
+    };
+    for holder in &holders {
+        let done = match options.connection {
+            true => end_all(&mut server, holder)? + " ",
+            false => String::new(),
+        };
+        print(&format!("{name}: {done}{}\n", described(holder)))?;
     }
     if holders.is_empty() {
         let with = token.map_or(String::new(), |token| format!(" with token {token}"));
@@ -43,13 +50,13 @@ pub fn kick(url: &str, options: &Kick) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Deletes the key if nobody has written it since it was looked at, and returns who held it at that moment.
-fn delete(server: &mut Server, key: &[u8], look: &Cmd) -> Result<Vec<Map>, Failure> {
+/// Deletes the key if nobody has written it since it was looked at, and returns who held it at that moment; else None.
+fn delete(server: &mut Server, key: &[u8], look: &Cmd) -> Result<Option<Vec<Map>>, Failure> {
     server.ask::<()>(&cmd("MULTI"))?;
     server.ask::<()>(look)?;
     server.ask::<()>(cmd("DEL").arg(key))?;
     let done: Option<(Option<Map>, u64)> = server.ask(&cmd("EXEC"))?;
-    holders(done.and_then(|(info, _)| info))
+    done.map(|(info, _)| holders(info)).transpose()
 }
 
 /// Ends all that the holder has, and says what was done. A session outlives its connection, whose client would go on with it on

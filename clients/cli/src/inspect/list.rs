@@ -2,8 +2,10 @@
 
 use super::reply::Map;
 use super::server::{Failure, Server};
-use super::{REPLICA, found, print, print_json, text};
+use super::{REPLICA, found, print_json, print_page, text};
+use crate::address::Target;
 use crate::options::Ls;
+use crate::output::{self, Page};
 use redis::{Value, cmd};
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
@@ -13,8 +15,8 @@ const STEP: u32 = 1000;
 /// So many holders are named.
 const NAMED: usize = 3;
 
-pub fn list(url: &str, options: &Ls) -> Result<u8, Failure> {
-    let mut server = Server::at(url)?;
+pub fn list(target: &Target, options: &Ls) -> Result<u8, Failure> {
+    let mut server = Server::at(target)?;
     let mut seen = HashSet::new();
     let mut rows = Vec::new();
     let mut cursor = "0".to_owned();
@@ -54,7 +56,10 @@ pub fn list(url: &str, options: &Ls) -> Result<u8, Failure> {
     }
     if !options.json {
         rows.sort();
-        print(&text::table(["KEY", "HOLDERS", "WAITERS", "HELD"], &rows))?;
+        let mut page = Page::default();
+        let titles = ["KEY", "HOLDERS", "WAITERS", "HELD"];
+        text::table(&mut page, titles, &rows, output::width());
+        print_page(&page)?;
     }
     found(&mut server, !seen.is_empty(), REPLICA)?;
     Ok(0)

@@ -2,17 +2,18 @@
 
 use super::reply::Map;
 use super::server::{Failure, Server};
-use super::{found, names, print, print_json, text};
+use super::{found, names, print_json, print_page, text};
+use crate::address::Target;
 use crate::options::Log;
+use crate::output::{self, Page};
 use redis::cmd;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-const OF_A_REPLICA: &str =
-    "this server is a replica: how holds ended at its master is in the log there";
+const OF_A_REPLICA: &str = "how holds ended at its master is in the log there";
 
-pub fn log(url: &str, options: &Log) -> Result<u8, Failure> {
-    let mut server = Server::at(url)?;
+pub fn log(target: &Target, options: &Log) -> Result<u8, Failure> {
+    let mut server = Server::at(target)?;
     let mut question = cmd("LOCK.LOG");
     question.arg("COUNT").arg(options.count);
     if let Some(key) = &options.key {
@@ -32,7 +33,9 @@ pub fn log(url: &str, options: &Log) -> Result<u8, Failure> {
             "AGO", "KEY", "LABEL", "TOKEN", "REASON", "HELD", "CLIENT", "ADDRESS", name, host, pid,
             "USER", "WAITERS", "NEXT", "COUNT",
         ];
-        print(&text::table(titles, &rows))?;
+        let mut page = Page::default();
+        text::table(&mut page, titles, &rows, output::width());
+        print_page(&page)?;
     }
     found(&mut server, !entries.is_empty(), OF_A_REPLICA)
 }

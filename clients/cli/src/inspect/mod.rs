@@ -34,9 +34,10 @@ pub use server::field;
 pub use sessions::sessions;
 pub use top::top;
 pub use watch::watch;
-pub use who::who;
+pub use who::{held_by, who};
 pub use why::why;
 
+use crate::output::Page;
 use crate::{codes, output};
 use serde_json::Value;
 use server::{Failure, Server};
@@ -54,24 +55,28 @@ pub fn code(ended: Result<u8, Failure>) -> u8 {
         Err(Failure::Output(error)) => (codes::FAILED, error.to_string()),
         Err(Failure::Failed(why)) => (codes::FAILED, why),
         Err(Failure::Unreachable(why)) => (codes::UNREACHABLE, why),
-        Err(Failure::Refused(why)) => (codes::REFUSED, why),
+        Err(Failure::Refused(why) | Failure::NoModule(why)) => (codes::REFUSED, why),
     };
     output::complain(why);
     code
 }
 
 /// What a replica cannot tell.
-const REPLICA: &str = "this server is a replica: it knows what sessions hold, and nothing of connections; ask its master";
+const REPLICA: &str = "it knows what sessions hold, and nothing of connections";
 
 /// The exit code where something was found, or nothing; on a replica with this note, since what it does not know of can be
 /// there all the same.
 fn found(server: &mut Server, is_any: bool, note: &str) -> Result<u8, Failure> {
     match (is_any, server.is_replica()?) {
-        (false, true) => return Err(Failure::Refused(note.to_owned())),
-        (true, true) => output::complain(note),
+        (false, true) => return Err(Failure::Refused(server.as_replica(note))),
+        (true, true) => output::complain(server.as_replica(note)),
         (_, false) => {}
     }
     Ok(if is_any { 0 } else { NOTHING })
+}
+
+fn print_page(page: &Page) -> Result<(), Failure> {
+    Ok(page.print()?)
 }
 
 fn print(text: &str) -> Result<(), Failure> {

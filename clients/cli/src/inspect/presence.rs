@@ -1,13 +1,13 @@
 //! `tether presence`: the temporary keys with a prefix, live. WATCHTP returns them page by page, and then each change is pushed.
 
 use super::pushed::Pushed;
-use super::server::Failure;
+use super::server::{Failure, locate};
 use super::top::Screen;
-use super::{NOTHING, print, print_json, text};
+use super::{NOTHING, print, print_json, print_page, text};
+use crate::address::Target;
 use crate::options::Presence;
-use crate::output;
-use redis::aio::MultiplexedConnection;
-use redis::{RedisResult, Value, cmd};
+use crate::output::{self, Page};
+use redis::{ConnectionInfo, RedisResult, Value, cmd};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
@@ -23,7 +23,7 @@ type Bytes = Vec<u8>;
 type Members = BTreeMap<Bytes, (i64, Option<Bytes>)>;
 
 /// A page of WATCHTP: the name to go on after, and keys with token and value.
-type Page = (Bytes, Vec<(Bytes, i64, Option<Bytes>)>);
+type Answer = (Bytes, Vec<(Bytes, i64, Option<Bytes>)>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
@@ -60,18 +60,19 @@ struct Change {
     rest: Option<Bytes>,
 }
 
-pub fn presence(url: &str, options: &Presence) -> Result<u8, Failure> {
+pub fn presence(target: &Target, options: &Presence) -> Result<u8, Failure> {
+    let address = locate(target)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(follow(url, options))
+    runtime.block_on(follow(address, options))
 }
 
 /// Ends after the table with `--once`, and else by a failure.
-async fn follow(url: &str, options: &Presence) -> Result<u8, Failure> {
-    let mut pushed = Pushed::connect(url).await?;
+async fn follow(address: ConnectionInfo, options: &Presence) -> Result<u8, Failure> {
+    let mut pushed = Pushed::connect(address).await?;
     let mut screen = Screen::of_stdout().filter(|_| !options.once && !options.json);
-    let mut members = snapshot(&mut pushed.connection, options).await?;
+    let mut members = snapshot(&mut pushed, options).await?;
     show(options, &members, &mut screen)?;
     if options.once {
         return Ok(if members.is_empty() { NOTHING } else { 0 });
@@ -82,7 +83,7 @@ async fn follow(url: &str, options: &Presence) -> Result<u8, Failure> {
             tell(options, &change)?;
         }
         if change.event == Event::End {
-            members = snapshot(&mut pushed.connection, options).await?;
+            members = snapshot(&mut pushed, options).await?;
             show(options, &members, &mut screen)?;
             continue;
         }
@@ -95,18 +96,15 @@ async fn follow(url: &str, options: &Presence) -> Result<u8, Failure> {
 }
 
 /// All keys. A watch that ends between two of its pages begins anew, once.
-async fn snapshot(
-    connection: &mut MultiplexedConnection,
-    options: &Presence,
-) -> Result<Members, Failure> {
+async fn snapshot(pushed: &mut Pushed, options: &Presence) -> Result<Members, Failure> {
     let prefix = options.prefix.as_bytes();
-    match pages(connection, prefix).await {
-        Err(Failure::Refused(_)) => pages(connection, prefix).await,
+    match pages(pushed, prefix).await {
+        Err(Failure::Refused(_)) => pages(pushed, prefix).await,
         members => members,
     }
 }
 
-async fn pages(connection: &mut MultiplexedConnection, prefix: &[u8]) -> Result<Members, Failure> {
+async fn pages(pushed: &mut Pushed, prefix: &[u8]) -> Result<Members, Failure> {
     let mut members = Members::new();
     let mut after = Bytes::new();
     loop {
@@ -115,13 +113,13 @@ async fn pages(connection: &mut MultiplexedConnection, prefix: &[u8]) -> Result<
         if !after.is_empty() {
             question.arg("AFTER").arg(&after);
         }
-        let page: RedisResult<Page> = question.query_async(connection).await;
+        let page: RedisResult<Answer> = question.query_async(&mut pushed.connection).await;
         let (next, keys) = match page {
             Err(error) if error.code() == Some("TRYAGAIN") => {
                 sleep(AGAIN_AFTER).await;
                 continue;
             }
-            page => page?,
+            page => page.map_err(|error| Failure::of(&pushed.name, &error))?,
         };
         members.extend(
             keys.into_iter()
@@ -192,10 +190,10 @@ fn show(options: &Presence, members: &Members, screen: &mut Option<Screen>) -> R
         Some(screen) => {
             let room = screen.room_for_keys().unwrap_or(u64::MAX);
             let shown = text::shown(options.prefix.as_bytes());
-            let (count, table) = (members.len(), table(members, room as usize));
-            let drawn = format!("{shown}: {count} keys\n{table}");
-            let drawn = screen.draw(&output::escaped(&drawn, &['\n']));
-            output::steering(&drawn)?;
+            let mut page = Page::default();
+            page.line(format!("{shown}: {} keys", members.len()));
+            table(&mut page, members, room as usize);
+            output::steering(&screen.draw(&page, ""))?;
         }
         None if options.json => {
             for (key, (token, value)) in members {
@@ -210,19 +208,23 @@ fn show(options: &Presence, members: &Members, screen: &mut Option<Screen>) -> R
                 )?;
             }
         }
-        None => print(&table(members, usize::MAX))?,
+        None => {
+            let mut page = Page::default();
+            table(&mut page, members, usize::MAX);
+            print_page(&page)?;
+        }
     }
     Ok(())
 }
 
 /// The first of the keys.
-fn table(members: &Members, most: usize) -> String {
+fn table(page: &mut Page, members: &Members, most: usize) {
     let row = |(key, (token, value)): (&Bytes, &(i64, Option<Bytes>))| {
         let value = value.as_deref().map_or(String::new(), text::shown);
         [text::shown(key), token.to_string(), value]
     };
     let rows: Vec<_> = members.iter().take(most).map(row).collect();
-    text::table(["KEY", "TOKEN", "VALUE"], &rows)
+    text::table(page, ["KEY", "TOKEN", "VALUE"], &rows, output::width());
 }
 
 /// A line for one change.

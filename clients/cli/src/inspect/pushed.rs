@@ -3,7 +3,7 @@
 use super::server::{Failure, PATIENCE};
 use crate::address;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, Value, cmd};
+use redis::{AsyncConnectionConfig, Client, ConnectionInfo, PushInfo, PushKind, Value, cmd};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
@@ -12,14 +12,16 @@ use tokio::time::timeout;
 const SILENCE: Duration = Duration::from_secs(5);
 
 pub struct Pushed {
+    /// The server's host and port.
+    pub name: String,
     pub connection: MultiplexedConnection,
     pushes: UnboundedReceiver<PushInfo>,
 }
 
 impl Pushed {
-    pub async fn connect(url: &str) -> Result<Pushed, Failure> {
-        let client = address::of(url).and_then(Client::open);
-        let client = client.map_err(|error| Failure::Refused(error.to_string()))?;
+    pub async fn connect(address: ConnectionInfo) -> Result<Pushed, Failure> {
+        let name = address::name(&address);
+        let client = Client::open(address).map_err(|error| Failure::of(&name, &error))?;
         let (say, pushes) = unbounded_channel();
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(PATIENCE))
@@ -27,8 +29,13 @@ impl Pushed {
             .set_push_sender(say);
         let connection = client
             .get_multiplexed_async_connection_with_config(&config)
-            .await?;
-        Ok(Pushed { connection, pushes })
+            .await
+            .map_err(|error| Failure::of(&name, &error))?;
+        Ok(Pushed {
+            name,
+            connection,
+            pushes,
+        })
     }
 
     /// The next push of this kind of which `read` makes something.
@@ -37,7 +44,8 @@ impl Pushed {
         kind: &str,
         read: impl Fn(&[Value]) -> Option<T>,
     ) -> Result<T, Failure> {
-        let broken = || Failure::Unreachable("the connection broke".to_owned());
+        let name = self.name.clone();
+        let broken = || Failure::Unreachable(format!("{name}: the connection broke"));
         loop {
             let Ok(push) = timeout(SILENCE, self.pushes.recv()).await else {
                 self.ping().await?;
@@ -61,6 +69,7 @@ impl Pushed {
     async fn ping(&mut self) -> Result<(), Failure> {
         let ping = cmd("PING");
         let pong = timeout(PATIENCE, ping.query_async::<()>(&mut self.connection));
-        Ok(pong.await.map_err(|_| Failure::silent())??)
+        let pong = pong.await.map_err(|_| Failure::silent(&self.name))?;
+        pong.map_err(|error| Failure::of(&self.name, &error))
     }
 }

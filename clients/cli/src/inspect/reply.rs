@@ -48,10 +48,15 @@ impl Map {
     pub fn json(&self) -> serde_json::Value {
         self.0
             .iter()
-            .map(|(name, value)| (name.clone(), json_of(value)))
+            .map(|(name, value)| (snake_case(name), json_of(value)))
             .collect::<serde_json::Map<_, _>>()
             .into()
     }
+}
+
+/// `held-ms` is `held_ms`, which programs can write as a field.
+fn snake_case(name: &str) -> String {
+    name.replace('-', "_")
 }
 
 /// As JSON. Bytes that are not UTF-8 are replaced, since JSON has none.
@@ -66,9 +71,10 @@ pub fn json_of(value: &Value) -> serde_json::Value {
             .map(|(name, value)| {
                 let name = match name {
                     Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                    Value::SimpleString(text) => text.clone(),
                     other => json_of(other).to_string(),
                 };
-                (name, json_of(value))
+                (snake_case(&name), json_of(value))
             })
             .collect::<serde_json::Map<_, _>>()
             .into(),

@@ -1,10 +1,12 @@
 //! A connection for questions that are answered at once.
 
 use super::reply::Map;
-use crate::address;
+use crate::address::{self, Target};
+use crate::advice;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, Pipeline, RedisError, cmd,
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue, Pipeline,
+    RedisError, cmd,
 };
 use std::io;
 use std::time::Duration;
@@ -15,12 +17,13 @@ use tokio::time::timeout;
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is said of a server without the module.
-pub const NO_MODULE: &str = "this server does not have the module tether";
+const NO_MODULE: &str = "this server does not have the module tether";
 
-/// Why there is no answer.
+/// Why there is no answer; the first words say of which server.
 #[derive(Debug)]
 pub enum Failure {
     Unreachable(String),
+    NoModule(String),
     /// The server says no.
     Refused(String),
     /// The answer cannot be written.
@@ -29,22 +32,41 @@ pub enum Failure {
 }
 
 impl Failure {
-    pub fn no_module() -> Failure {
-        Failure::Refused(NO_MODULE.to_owned())
+    pub fn no_module(server: &str) -> Failure {
+        Failure::NoModule(advice::with(&format!("{server}: {NO_MODULE}"), "NOMODULE"))
     }
 
-    pub fn silent() -> Failure {
-        Failure::Unreachable("the server does not answer".to_owned())
+    pub fn silent(server: &str) -> Failure {
+        let patience = PATIENCE.as_secs();
+        Failure::Unreachable(format!("{server}: no answer within {patience} seconds"))
+    }
+
+    /// What a server said, or why it says nothing.
+    pub fn of(server: &str, error: &RedisError) -> Failure {
+        if error.is_timeout() {
+            return Failure::silent(server);
+        }
+        let code = match error.kind() {
+            ErrorKind::AuthenticationFailed => Some("WRONGPASS"),
+            _ => error.code(),
+        };
+        let Some(code) = code else {
+            let why = format!("{server}: {error}");
+            return Failure::Unreachable(advice::with(&why, "UNREACHABLE"));
+        };
+        let detail = error.detail().unwrap_or_default();
+        if detail.contains("unknown command") {
+            return Failure::no_module(server);
+        }
+        let detail = detail.trim_start_matches(code).trim_start();
+        Failure::Refused(advice::with(&format!("{server}: {code} {detail}"), code))
     }
 }
 
+/// Of an answer that is not as expected.
 impl From<RedisError> for Failure {
     fn from(error: RedisError) -> Failure {
-        match error.code() {
-            Some(_) if error.to_string().contains("unknown command") => Failure::no_module(),
-            Some(_) => Failure::Refused(error.to_string()),
-            None => Failure::Unreachable(error.to_string()),
-        }
+        Failure::Failed(format!("the server's answer is not understood: {error}"))
     }
 }
 
@@ -54,20 +76,72 @@ impl From<io::Error> for Failure {
     }
 }
 
+/// The address of the server, or of the master that most of the Sentinels name.
+pub fn locate(target: &Target) -> Result<ConnectionInfo, Failure> {
+    let (url, name, sentinels) = match target {
+        Target::Server(url) => (url, "", &[][..]),
+        Target::Sentinels {
+            master,
+            name,
+            sentinels,
+        } => (master, name.as_str(), sentinels.as_slice()),
+    };
+    let address = address::of(url).map_err(|error| Failure::Failed(error.to_string()))?;
+    if sentinels.is_empty() {
+        return Ok(address);
+    }
+    let mut named: Vec<(String, u16)> = Vec::new();
+    let mut failure = None;
+    for sentinel in sentinels {
+        match ask_sentinel(sentinel, name) {
+            Ok(place) => {
+                named.push(place.clone());
+                let votes = named.iter().filter(|other| **other == place).count();
+                if votes > sentinels.len() / 2 {
+                    return Ok(address::at(&address, &place.0, place.1));
+                }
+            }
+            Err(why) => failure = Some(why),
+        }
+    }
+    // Of equals `max_by_key` takes the last one.
+    let votes = |place: &&(String, u16)| named.iter().filter(|other| other == place).count();
+    match (named.iter().rev().max_by_key(votes), failure) {
+        (Some((host, port)), _) => Ok(address::at(&address, host, *port)),
+        (None, Some(failure)) => Err(failure),
+        (None, None) => Err(Failure::silent(name)),
+    }
+}
+
+fn ask_sentinel(url: &str, master: &str) -> Result<(String, u16), Failure> {
+    let address = address::of(url).map_err(|error| Failure::Failed(error.to_string()))?;
+    let mut sentinel = Server::connect(address)?;
+    let mut question = cmd("SENTINEL");
+    question.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
+    let place: Option<(String, u16)> = sentinel.ask(&question)?;
+    let server = &sentinel.name;
+    place.ok_or_else(|| {
+        let why = format!("{server}: this Sentinel knows no master '{master}'");
+        Failure::Refused(why)
+    })
+}
+
 pub struct Server {
+    /// Host and port.
+    pub name: String,
     connection: MultiplexedConnection,
     /// Nothing happens but while a question is asked. It is there to the end.
     runtime: Option<Runtime>,
 }
 
 impl Server {
-    pub fn at(url: &str) -> Result<Server, Failure> {
-        let address = address::of(url).map_err(|error| Failure::Refused(error.to_string()))?;
-        Server::connect(address)
+    pub fn at(target: &Target) -> Result<Server, Failure> {
+        Server::connect(locate(target)?)
     }
 
     pub fn connect(address: ConnectionInfo) -> Result<Server, Failure> {
-        let client = Client::open(address).map_err(|error| Failure::Refused(error.to_string()))?;
+        let name = address::name(&address);
+        let client = Client::open(address).map_err(|error| Failure::of(&name, &error))?;
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::Failed(error.to_string()))?;
         let config = AsyncConnectionConfig::new()
@@ -77,17 +151,20 @@ impl Server {
             let connecting = client.get_multiplexed_async_connection_with_config(&config);
             timeout(PATIENCE, connecting).await
         });
-        let connection = connection.map_err(|_| Failure::silent())??;
-        let runtime = Some(runtime);
+        let connection = connection.map_err(|_| Failure::silent(&name))?;
+        let connection = connection.map_err(|error| Failure::of(&name, &error))?;
         Ok(Server {
+            name,
             connection,
-            runtime,
+            runtime: Some(runtime),
         })
     }
 
     pub fn ask<T: FromRedisValue>(&mut self, question: &Cmd) -> Result<T, Failure> {
-        let runtime = self.runtime.as_ref().ok_or_else(Failure::silent)?;
-        Ok(runtime.block_on(question.query_async(&mut self.connection))?)
+        let runtime = self.runtime.as_ref();
+        let runtime = runtime.ok_or_else(|| Failure::silent(&self.name))?;
+        let answer = runtime.block_on(question.query_async(&mut self.connection));
+        answer.map_err(|error| Failure::of(&self.name, &error))
     }
 
     /// The answers to several questions that are asked at once, in their order.
@@ -102,8 +179,10 @@ impl Server {
         if all.is_empty() {
             return Ok(Vec::new());
         }
-        let runtime = self.runtime.as_ref().ok_or_else(Failure::silent)?;
-        Ok(runtime.block_on(all.query_async(&mut self.connection))?)
+        let runtime = self.runtime.as_ref();
+        let runtime = runtime.ok_or_else(|| Failure::silent(&self.name))?;
+        let answers = runtime.block_on(all.query_async(&mut self.connection));
+        answers.map_err(|error| Failure::of(&self.name, &error))
     }
 
     /// Whether it says that it is one. Whoever may not ask is not told.
@@ -113,6 +192,20 @@ impl Server {
             Err(Failure::Refused(_)) => Ok(false),
             Err(other) => Err(other),
         }
+    }
+
+    /// What a replica says, which cannot tell everything.
+    pub fn as_replica(&mut self, note: &str) -> String {
+        let info = self.info("replication").unwrap_or_default();
+        let master = field(&info, "master_host").zip(field(&info, "master_port"));
+        let master = master.map_or_else(
+            || "its master".to_owned(),
+            |(host, port)| format!("its master, {host}:{port}"),
+        );
+        format!(
+            "{}: this server is a replica: {note}; ask {master}",
+            self.name
+        )
     }
 
     /// A section of INFO, as it is.

@@ -2,12 +2,14 @@
 
 use super::reply::Map;
 use super::server::{Failure, Server};
-use super::{print, print_json, text};
+use super::{print_json, print_page, text};
+use crate::address::Target;
 use crate::options::Sessions;
+use crate::output::{self, Page};
 use redis::cmd;
 
-pub fn sessions(url: &str, options: &Sessions) -> Result<u8, Failure> {
-    let mut server = Server::at(url)?;
+pub fn sessions(target: &Target, options: &Sessions) -> Result<u8, Failure> {
+    let mut server = Server::at(target)?;
     let sessions: Vec<Map> = server.ask(&cmd("SESSION.LIST"))?;
     if options.json {
         for session in &sessions {
@@ -18,7 +20,9 @@ pub fn sessions(url: &str, options: &Sessions) -> Result<u8, Failure> {
         let titles = [
             "ID", "CLIENT", "ADDRESS", "USER", "GRACE", "KEYS", "HOLDS", "WAITS",
         ];
-        print(&text::table(titles, &rows))?;
+        let mut page = Page::default();
+        text::table(&mut page, titles, &rows, output::width());
+        print_page(&page)?;
     }
     Ok(0)
 }

@@ -1,6 +1,6 @@
 //! Names, times and tables for people.
 
-use crate::output;
+use crate::output::{self, Page, Paint};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -36,28 +36,77 @@ pub fn time(milliseconds: i64) -> String {
     }
 }
 
-/// Columns as wide as their widest cell, two spaces apart. No space ends a line.
-pub fn table<const N: usize>(titles: [&str; N], rows: &[[String; N]]) -> String {
-    let mut widths = titles.map(str::len);
+/// Columns that may be cut where a line is too long, if they are longer than that: names.
+const MAY_BE_CUT: [&str; 8] = [
+    "KEY",
+    "NAME",
+    "HOST",
+    "USER",
+    "LABEL",
+    "ADDRESS",
+    "VALUE",
+    "WAITS FOR",
+];
+const SHORTEST: usize = 8;
+const BETWEEN: &str = "  ";
+
+/// Columns as wide as their widest cell, two spaces apart. No space ends a line. If that is too wide, empty columns are left out, then
+/// names are cut, the longest first, and in the end lines.
+pub fn table<const N: usize>(
+    page: &mut Page,
+    titles: [&str; N],
+    rows: &[[String; N]],
+    width: Option<usize>,
+) {
+    let mut widths = titles.map(|title| title.chars().count());
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = cell.chars().count().max(*width);
         }
     }
-    let mut text = String::new();
-    let mut write = |cells: [&str; N]| {
-        let mut line = String::new();
-        for (cell, width) in cells.iter().zip(widths) {
-            let _ = write!(line, "{cell:width$}  ");
+    let mut is_shown = [true; N];
+    if let Some(most) = width
+        && total(&widths, &is_shown) > most
+    {
+        for (column, is_shown) in is_shown.iter_mut().enumerate() {
+            *is_shown = rows.is_empty() || rows.iter().any(|row| !row[column].is_empty());
         }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    };
-    write(titles);
-    for row in rows {
-        write(row.each_ref().map(String::as_str));
+        while total(&widths, &is_shown) > most {
+            let longest = (0..N)
+                .filter(|at| is_shown[*at] && MAY_BE_CUT.contains(&titles[*at]))
+                .max_by_key(|at| widths[*at]);
+            match longest.filter(|at| widths[*at] > SHORTEST.max(titles[*at].len())) {
+                Some(longest) => widths[longest] -= 1,
+                None => break,
+            }
+        }
     }
-    text
+    let line = |cells: [&str; N]| {
+        let mut line = String::new();
+        for (at, cell) in cells.iter().enumerate().filter(|(at, _)| is_shown[*at]) {
+            let (cell, wide) = (output::cut(cell, widths[at]), widths[at]);
+            // Writing to a string does not fail.
+            let _ = write!(line, "{cell:wide$}{BETWEEN}");
+        }
+        let line = line.trim_end();
+        width.map_or_else(|| line.to_owned(), |width| output::cut(line, width))
+    };
+    let head = line(titles);
+    page.painted(Paint::Bold, head.chars().count(), head);
+    for row in rows {
+        page.line(line(row.each_ref().map(String::as_str)));
+    }
+}
+
+fn total<const N: usize>(widths: &[usize; N], is_shown: &[bool; N]) -> usize {
+    let shown = widths
+        .iter()
+        .zip(is_shown)
+        .filter(|(_, is_shown)| **is_shown);
+    let (sum, count) = shown.fold((0, 0_usize), |(sum, count), (width, _)| {
+        (sum + width, count + 1)
+    });
+    sum + BETWEEN.len() * count.saturating_sub(1)
 }
 
 #[cfg(test)]
@@ -83,12 +132,50 @@ mod tests {
         assert_eq!(shown, expected);
     }
 
+    fn lines<const N: usize>(
+        titles: [&str; N],
+        rows: &[[&str; N]],
+        width: Option<usize>,
+    ) -> Vec<String> {
+        let rows: Vec<_> = rows.iter().map(|row| row.map(str::to_owned)).collect();
+        let mut page = Page::default();
+        table(&mut page, titles, &rows, width);
+        page.rendered(None, false).collect()
+    }
+
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let rows = [
-            ["é".to_owned(), "1".to_owned()],
-            ["abcd".to_owned(), String::new()],
-        ];
-        assert_eq!(table(["KEY", "N"], &rows), "KEY   N\né     1\nabcd\n");
+        let rows = [["é", "1"], ["abcd", ""]];
+        assert_eq!(
+            lines(["KEY", "N"], &rows, None),
+            ["KEY   N", "é     1", "abcd"]
+        );
+    }
+
+    #[test]
+    fn what_is_too_wide_is_cut_with_a_mark() {
+        let titles = ["KEY", "EMPTY", "TOKEN"];
+        let rows = [["a long name", "", "12345"], ["b", "", "6"]];
+        let whole = lines(titles, &rows, Some(25));
+        assert_eq!(
+            whole,
+            [
+                "KEY          EMPTY  TOKEN",
+                "a long name         12345",
+                "b                   6"
+            ]
+        );
+        let without_empty = lines(titles, &rows, Some(24));
+        assert_eq!(without_empty[1], "a long name  12345");
+        let cut = lines(titles, &rows, Some(16));
+        assert_eq!(
+            cut,
+            ["KEY        TOKEN", "a long n…  12345", "b          6"]
+        );
+        // Numbers stay whole until there is no room for the line.
+        assert_eq!(
+            lines(titles, &rows, Some(12)),
+            ["KEY       T…", "a long …  1…", "b         6"]
+        );
     }
 }

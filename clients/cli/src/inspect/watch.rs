@@ -1,12 +1,13 @@
 //! `tether watch`
 
 use super::pushed::Pushed;
-use super::server::Failure;
+use super::server::{Failure, locate};
 use super::{print, print_json, text};
+use crate::address::Target;
 use crate::guard;
 use crate::options::Watch;
 use crate::signals::{self, ENDS, Signals};
-use redis::{Value, cmd};
+use redis::{ConnectionInfo, Value, cmd};
 use rustix::process::Signal;
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
@@ -24,21 +25,23 @@ const KILL_AFTER: Duration = Duration::from_secs(5);
 /// Ends with the signal that ends this process, once that has come.
 type Ended = Option<i32>;
 
-pub fn watch(url: &str, options: &Watch) -> Result<u8, Failure> {
+pub fn watch(target: &Target, options: &Watch) -> Result<u8, Failure> {
+    let address = locate(target)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(follow(url, options))
+    runtime.block_on(follow(address, options))
 }
 
 /// Ends only by a failure or a signal.
-async fn follow(url: &str, options: &Watch) -> Result<u8, Failure> {
-    let mut pushed = Pushed::connect(url).await?;
+async fn follow(address: ConnectionInfo, options: &Watch) -> Result<u8, Failure> {
+    let mut pushed = Pushed::connect(address).await?;
     let keys: Vec<&[u8]> = options.keys.iter().map(|key| key.as_bytes()).collect();
     let states: Value = cmd("WATCHEX")
         .arg(&keys)
         .query_async(&mut pushed.connection)
-        .await?;
+        .await
+        .map_err(|error| Failure::of(&pushed.name, &error))?;
     // Without a command the signals do what they always do.
     let mut signals = match options.exec {
         Some(_) => Some(Signals::listen(ENDS)?),

@@ -2,13 +2,15 @@
 
 use super::reply::Map;
 use super::server::{Failure, Server};
-use super::{REPLICA, found, names, print, print_json, text};
+use super::{REPLICA, found, names, print, print_json, print_page, text};
+use crate::address::Target;
 use crate::options::Who;
+use crate::output::{self, Page};
 use redis::cmd;
 use std::os::unix::ffi::OsStrExt;
 
-pub fn who(url: &str, options: &Who) -> Result<u8, Failure> {
-    let mut server = Server::at(url)?;
+pub fn who(target: &Target, options: &Who) -> Result<u8, Failure> {
+    let mut server = Server::at(target)?;
     let mut question = cmd("LOCK.INFO");
     question.arg(options.key.as_bytes());
     question.arg("COUNT").arg(options.count);
@@ -24,12 +26,39 @@ pub fn who(url: &str, options: &Who) -> Result<u8, Failure> {
     };
     match options.json {
         true => print_json(&key.json())?,
-        false => print(&described(&name, &key)?)?,
+        false => print_page(&described(&name, &key)?)?,
     }
     Ok(code)
 }
 
-fn described(name: &str, key: &Map) -> Result<String, Failure> {
+/// `held by client 45 (10.0.0.3:50744, web-3) since 4m12s`; None if nobody holds it by now, or that cannot be found out.
+pub fn held_by(target: &Target, key: &[u8]) -> Option<String> {
+    let mut server = Server::at(target).ok()?;
+    let question = cmd("LOCK.INFO").arg(key).arg("COUNT").arg(1).to_owned();
+    let info: Option<Map> = server.ask(&question).ok()?;
+    let info = info?;
+    let holder = info.maps("holders").ok()?.into_iter().next()?;
+    let who = match holder.text("session").as_str() {
+        "detached" => "a session whose connection is gone".to_owned(),
+        _ => format!("client {} ({})", holder.text("client"), place(&holder)),
+    };
+    let others = match info.number("holder-count") {
+        Some(count) if count > 1 => format!(", and {} more", count - 1),
+        _ => String::new(),
+    };
+    let held = text::time(holder.number("held-ms")?);
+    Some(format!("held by {who} since {held}{others}"))
+}
+
+/// Its address, and its name, if it has one.
+fn place(holder: &Map) -> String {
+    let [name, host, pid] = names::of(holder);
+    let parts = [holder.text("addr"), name, host, pid].into_iter();
+    let parts: Vec<_> = parts.filter(|part| !part.is_empty()).collect();
+    parts.join(", ")
+}
+
+fn described(name: &str, key: &Map) -> Result<Page, Failure> {
     let kind = match key.text("kind").as_str() {
         "permits" => format!("a semaphore of {}", key.text("total")),
         "exclusive" => "an exclusive lock".to_owned(),
@@ -43,7 +72,8 @@ fn described(name: &str, key: &Map) -> Result<String, Failure> {
     };
     let holders = count("holder-count", "holder");
     let waiters = count("waiter-count", "waiter");
-    let mut described = format!("{name}: {kind}, {holders}, {waiters}\n");
+    let mut described = Page::default();
+    described.line(format!("{name}: {kind}, {holders}, {waiters}"));
     let rows: Vec<_> = key.maps("holders")?.iter().map(holder).collect();
     if !rows.is_empty() {
         let [name, host, pid] = names::TITLES;
@@ -51,7 +81,7 @@ fn described(name: &str, key: &Map) -> Result<String, Failure> {
             "HOLDER", "ADDRESS", name, host, pid, "USER", "LABEL", "TOKEN", "PERMITS", "DEPTH",
             "HELD", "LEASE",
         ];
-        described.push_str(&text::table(titles, &rows));
+        text::table(&mut described, titles, &rows, output::width());
     }
     let rows: Vec<_> = key.maps("waiters")?.iter().map(waiter).collect();
     if !rows.is_empty() {
@@ -59,7 +89,7 @@ fn described(name: &str, key: &Map) -> Result<String, Failure> {
         let titles = [
             "WAITER", "ADDRESS", name, host, pid, "LABEL", "ASKS FOR", "WAITING",
         ];
-        described.push_str(&text::table(titles, &rows));
+        text::table(&mut described, titles, &rows, output::width());
     }
     Ok(described)
 }

@@ -2,31 +2,38 @@
 
 use super::reply::Map;
 use super::server::{Failure, Server};
-use super::{NOTHING, REPLICA, names, print, print_json, text};
+use super::{NOTHING, REPLICA, names, print_json, print_page, text};
+use crate::address::Target;
 use crate::options::Why;
+use crate::output::{self, Page};
 use redis::cmd;
 use std::os::unix::ffi::OsStrExt;
 
-pub fn why(url: &str, options: &Why) -> Result<u8, Failure> {
-    let mut server = Server::at(url)?;
+pub fn why(target: &Target, options: &Why) -> Result<u8, Failure> {
+    let mut server = Server::at(target)?;
     let steps: Vec<Map> = server.ask(cmd("LOCK.WHY").arg(options.key.as_bytes()))?;
     if options.json {
         for step in &steps {
             print_json(&step.json())?;
         }
     } else {
-        print(&described(&text::shown(options.key.as_bytes()), &steps))?;
+        print_page(&described(
+            &mut server,
+            &text::shown(options.key.as_bytes()),
+            &steps,
+        ))?;
     }
     Ok(if steps.is_empty() { NOTHING } else { 0 })
 }
 
-fn described(name: &str, steps: &[Map]) -> String {
+fn described(server: &mut Server, name: &str, steps: &[Map]) -> Page {
+    let mut described = Page::default();
     if steps.is_empty() {
-        return format!("{name}: nothing is in the way\n");
+        described.line(format!("{name}: nothing is in the way"));
+        return described;
     }
     let is_holder = |step: &&Map| step.text("cause") == "holder";
     let rows: Vec<_> = steps.iter().filter(is_holder).map(holder).collect();
-    let mut described = String::new();
     if !rows.is_empty() {
         let [name, host, pid] = names::TITLES;
         let titles = [
@@ -43,7 +50,7 @@ fn described(name: &str, steps: &[Map]) -> String {
             "IDLE",
             "WAITS FOR",
         ];
-        described.push_str(&text::table(titles, &rows));
+        text::table(&mut described, titles, &rows, output::width());
     }
     for step in steps.iter().filter(|step| !is_holder(step)) {
         let left = step.number("left-ms").unwrap_or(0);
@@ -54,11 +61,10 @@ fn described(name: &str, steps: &[Map]) -> String {
             "replicas" => "fewer replicas than min-replicas-to-write".to_owned(),
             "memory" => "the server is out of memory (OOM): see maxmemory".to_owned(),
             "misconf" => "the server cannot write its files (MISCONF): see its log".to_owned(),
-            "replica" => REPLICA.to_owned(),
+            "replica" => server.as_replica(REPLICA),
             other => other.to_owned(),
         };
-        described.push_str(&what);
-        described.push('\n');
+        described.line(what);
     }
     described
 }

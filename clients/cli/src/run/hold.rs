@@ -1,12 +1,15 @@
 //! The lock, as the runner has it: a connection of its own, which tether-client keeps.
 
 use super::patience::{Attempts, Patience};
-use crate::timing;
+use crate::address::Target;
+use crate::options::Announcement;
+use crate::{advice, inspect, timing};
 use std::cell::Cell;
 use std::pin::{Pin, pin};
 use std::time::Duration;
-use tether_client::{BootTime, Error, Guard, Locks, Loss, Quorum, quorum};
+use tether_client::{BootTime, Error, Guard, LockRequest, Locks, Loss, Quorum, Term, quorum};
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 /// So much longer than the time to wait an answer may take that the server gives at the end of that time.
@@ -15,15 +18,21 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// How long a server may refuse to take the lock back (without enough replicas, say), before the connection is ended all the same.
 const RELEASE_WITHIN: Duration = Duration::from_secs(5);
 
+/// How long it may take to find out who has a lock that is taken.
+const HOLDER_WITHIN: Duration = Duration::from_secs(1);
+
 /// How the lock is wanted.
 pub struct Request {
-    pub url: String,
+    pub target: Target,
     /// In place of that, if there are any.
     pub quorum: Vec<String>,
     pub key: Vec<u8>,
     pub mode: Mode,
     pub patience: Patience,
     pub lease: Option<Duration>,
+    pub at_least: Option<Duration>,
+    /// What is there while the lock is held.
+    pub announce: Option<Announcement>,
     /// 0 is without a session.
     pub grace: Duration,
     pub kill_after: Duration,
@@ -34,7 +43,12 @@ pub struct Request {
 pub enum Mode {
     Exclusive,
     Shared,
-    Permits { count: u64, total: u64 },
+    Permits {
+        count: u64,
+        total: u64,
+    },
+    /// In an election; others see this value.
+    Lead(Vec<u8>),
 }
 
 /// Why there is no lock.
@@ -71,17 +85,37 @@ fn is_passing(error: &Error) -> bool {
 }
 
 impl Refusal {
-    fn of(error: Error, has_session: bool) -> Refusal {
-        match error {
-            Error::Taken => Refusal::Taken("it is taken".to_owned()),
-            Error::Quarantine(text) => Refusal::Taken(text),
-            Error::Unreachable(why) => Refusal::Unreachable(why),
-            Error::Lost(loss) => Refusal::Lost(reason(&loss, has_session)),
-            Error::Unfit(unfit) => Refusal::Refused(timing::complaint(&unfit)),
+    async fn of(error: Error, request: &Request) -> Refusal {
+        let server = request.server();
+        let advised = |why: &str| advice::with(&format!("{server}: {why}"), error.code());
+        match &error {
+            Error::Taken => Refusal::Taken(taken(request).await),
+            Error::Quarantine(why) => Refusal::Taken(format!("{server}: {why}")),
+            Error::Lost(loss) => Refusal::Lost(reason(loss, request.has_session())),
+            Error::Unfit(unfit) => Refusal::Refused(timing::complaint(unfit)),
+            Error::Unreachable(why) if error.code() == "REPLICA" => Refusal::Refused(advised(why)),
+            Error::Unreachable(why) => Refusal::Unreachable(advised(why)),
             // As the other commands have it: nobody was spoken to.
-            Error::Refused(_) if error.code() == "TLS" => Refusal::Unreachable(error.to_string()),
-            other => Refusal::Refused(other.to_string()),
+            Error::Refused(why) if error.code() == "TLS" => Refusal::Unreachable(advised(why)),
+            Error::Refused(why) if error.code() == "ANNOUNCE" => Refusal::Taken(advised(why)),
+            other => Refusal::Refused(advised(&other.to_string())),
         }
+    }
+}
+
+/// Who has it, as far as that can be found out soon.
+async fn taken(request: &Request) -> String {
+    let mut why = "it is taken".to_owned();
+    if request.quorum.is_empty() {
+        let (target, key) = (request.target.clone(), request.key.clone());
+        let asked = spawn_blocking(move || inspect::held_by(&target, &key));
+        if let Ok(Ok(Some(holder))) = timeout(HOLDER_WITHIN, asked).await {
+            why = holder;
+        }
+    }
+    match request.patience {
+        Patience::None => format!("{}: {why}; wait for it with --wait", request.server()),
+        _ => format!("{}: {why}, and the time to wait is over", request.server()),
     }
 }
 
@@ -90,12 +124,14 @@ pub struct Hold {
     /// Until when the lock is vouched for. It only grows.
     pub alive: watch::Receiver<BootTime>,
     held: Held,
+    announced: Option<Guard>,
     has_session: bool,
 }
 
 /// On one server, or on a majority of several.
 enum Held {
     One(Guard, Locks),
+    Lead(Term, Locks),
     Majority(quorum::Guard, Quorum),
 }
 
@@ -106,7 +142,7 @@ pub async fn acquire(request: &Request, tell: impl Fn(&str)) -> Result<Hold, Ref
     let is_told = Cell::new(false);
     let tell = |why: &Error| {
         if !is_told.replace(true) {
-            tell(&why.to_string());
+            tell(&format!("{}: {}", request.server(), bare(why)));
         }
     };
     loop {
@@ -120,12 +156,16 @@ pub async fn acquire(request: &Request, tell: impl Fn(&str)) -> Result<Hold, Ref
                 tell(&error);
                 sleep(pause).await;
             }
-            None if error == Error::Taken && !matches!(request.patience, Patience::None) => {
-                let why = "it is taken, and the time to wait is over";
-                return Err(Refusal::Taken(why.to_owned()));
-            }
-            None => return Err(Refusal::of(error, request.has_session())),
+            None => return Err(Refusal::of(error, request).await),
         }
+    }
+}
+
+/// Without words before it that say what an exit code says.
+fn bare(error: &Error) -> String {
+    match error {
+        Error::Unreachable(why) => why.clone(),
+        other => other.to_string(),
     }
 }
 
@@ -156,17 +196,43 @@ async fn acquire_one(
     attempts: &Attempts,
     tell: &impl Fn(&Error),
 ) -> Result<Hold, Error> {
-    let mut builder = Locks::builder(&request.url)
+    let mut builder = request
+        .target
+        .builder()
         .name(&request.client_name)
         .stop_within(request.kill_after);
     if request.has_session() {
         builder = builder.grace(request.grace);
     }
     let locks = builder.connect().await?;
+    let (held, token) = if let Mode::Lead(value) = &request.mode {
+        let mut election = locks.elect(&request.key, value);
+        let term = patiently(&locks, election.term(), tell).await?;
+        let token = term.token();
+        (Held::Lead(term, locks.clone()), token)
+    } else {
+        let guard = patiently(&locks, wanted(request, attempts, &locks).acquire(), tell).await?;
+        let token = guard.token();
+        (Held::One(guard, locks.clone()), token)
+    };
+    let announced = match &request.announce {
+        Some(announcement) => Some(announce(announcement, request, attempts, &locks, tell).await?),
+        None => None,
+    };
+    Ok(Hold {
+        token,
+        alive: locks.alive(),
+        held,
+        announced,
+        has_session: request.has_session(),
+    })
+}
+
+fn wanted(request: &Request, attempts: &Attempts, locks: &Locks) -> LockRequest {
     // Nobody else is on this connection, so nobody needs to be told apart.
     let mut lock = locks.lock(&request.key).owner("");
     lock = match request.mode {
-        Mode::Exclusive => lock,
+        Mode::Exclusive | Mode::Lead(_) => lock,
         Mode::Shared => lock.shared(),
         Mode::Permits { count, total } => lock.permits(count, total),
     };
@@ -178,25 +244,55 @@ async fn acquire_one(
     if let Some(lease) = request.lease {
         lock = lock.lease(lease);
     }
+    match request.at_least {
+        Some(time) => lock.at_least(time),
+        None => lock,
+    }
+}
+
+/// Makes the temporary key, and waits for its name as long as for the lock.
+async fn announce(
+    announcement: &Announcement,
+    request: &Request,
+    attempts: &Attempts,
+    locks: &Locks,
+    tell: &impl Fn(&Error),
+) -> Result<Guard, Error> {
+    let Announcement { key, value } = announcement;
+    let mut temporary = locks.temporary_key(key, value);
+    temporary = match (request.patience, attempts.left()) {
+        (Patience::None, _) => temporary.no_wait(),
+        (_, Some(left)) => temporary.wait(left),
+        (_, None) => temporary,
+    };
+    let announced = patiently(locks, temporary.acquire(), tell).await;
+    announced.map_err(|error| match error {
+        Error::Taken => {
+            let name = String::from_utf8_lossy(key);
+            Error::Refused(format!("ANNOUNCE the key '{name}' exists already"))
+        }
+        other => other,
+    })
+}
+
+/// What is asked for, which goes on waiting by itself where no server is; `tell` hears why.
+async fn patiently<T>(
+    locks: &Locks,
+    asked: impl Future<Output = Result<T, Error>>,
+    tell: &impl Fn(&Error),
+) -> Result<T, Error> {
     let mut trouble = locks.trouble();
-    let mut asked = pin!(lock.acquire());
-    let guard = loop {
+    let mut asked = pin!(asked);
+    loop {
         tokio::select! {
-            guard = asked.as_mut() => break guard?,
-            // It goes on waiting, by itself.
+            answer = asked.as_mut() => return answer,
             Ok(()) = trouble.changed() => {
                 if let Some(why) = &trouble.borrow_and_update().error {
                     tell(why);
                 }
             }
         }
-    };
-    Ok(Hold {
-        token: guard.token(),
-        alive: locks.alive(),
-        held: Held::One(guard, locks),
-        has_session: request.has_session(),
-    })
+    }
 }
 
 async fn acquire_majority(request: &Request, attempts: &Attempts) -> Result<Hold, Error> {
@@ -215,6 +311,7 @@ async fn acquire_majority(request: &Request, attempts: &Attempts) -> Result<Hold
         token: guard.token(),
         alive: guard.alive(),
         held: Held::Majority(guard, quorum),
+        announced: None,
         has_session: true,
     })
 }
@@ -223,13 +320,33 @@ impl Request {
     fn has_session(&self) -> bool {
         !self.quorum.is_empty() || !self.grace.is_zero()
     }
+
+    /// Who is asked, for people.
+    fn server(&self) -> String {
+        match self.quorum.is_empty() {
+            true => self.target.name(),
+            false => "the quorum".to_owned(),
+        }
+    }
 }
 
 impl Hold {
+    /// Ends when what was announced is gone; never, if nothing was.
+    pub fn unannounced(&self) -> impl Future<Output = ()> + 'static {
+        let lost = self.announced.as_ref().map(Guard::lost);
+        async move {
+            match lost {
+                Some(lost) => drop(lost.await),
+                None => std::future::pending().await,
+            }
+        }
+    }
+
     /// Why it is lost, if that is known already.
     pub fn check(&self) -> Result<(), String> {
         let checked = match &self.held {
             Held::One(guard, _) => guard.check(),
+            Held::Lead(term, _) => term.check(),
             Held::Majority(guard, _) => guard.check(),
         };
         checked.map_err(|loss| reason(&loss, self.has_session))
@@ -240,22 +357,32 @@ impl Hold {
         let has_session = self.has_session;
         let lost: Pin<Box<dyn Future<Output = Loss>>> = match &self.held {
             Held::One(guard, _) => Box::pin(guard.lost()),
+            Held::Lead(term, _) => Box::pin(term.lost()),
             Held::Majority(guard, _) => Box::pin(guard.lost()),
         };
         async move { reason(&lost.await, has_session) }
     }
 
-    /// Releases the lock and ends the session. Why it was not held any more, if that is so.
+    /// Ends what was announced, releases the lock and ends the session. Why it was not held any more, if that is so.
     pub async fn release(self) -> Result<(), String> {
+        if let Some(announced) = self.announced {
+            let _ = timeout(RELEASE_WITHIN, announced.release()).await;
+        }
+        let of_one = |released| match released {
+            Ok(Err(Error::Lost(loss))) => Err(loss),
+            // What the server did not take, the end of the connection or of the session takes along.
+            _ => Ok(()),
+        };
         let released = match self.held {
             Held::One(guard, locks) => {
                 let released = timeout(RELEASE_WITHIN, guard.release()).await;
                 locks.close().await;
-                match released {
-                    Ok(Err(Error::Lost(loss))) => Err(loss),
-                    // What the server did not take, the end of the connection or of the session takes along.
-                    _ => Ok(()),
-                }
+                of_one(released)
+            }
+            Held::Lead(term, locks) => {
+                let released = timeout(RELEASE_WITHIN, term.resign()).await;
+                locks.close().await;
+                of_one(released)
             }
             Held::Majority(guard, quorum) => {
                 let released = guard.release().await;

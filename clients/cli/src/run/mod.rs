@@ -1,4 +1,4 @@
-//! `tether run`: a command while a lock is held.
+//! `tether run`: a command while a lock is held. `tether elect`: a command while this one leads.
 //!
 //! - hold.rs: the lock    patience.rs: how long it is waited for
 //! - keeper.rs: the guard, which ends the command when the lock is lost
@@ -10,6 +10,7 @@ mod hold;
 mod keeper;
 mod patience;
 
+use crate::address::Target;
 use crate::codes;
 use crate::guard::{Ending, Order, ToGuard, ToRunner, Why, start_code};
 use crate::options;
@@ -38,10 +39,80 @@ enum Exit {
     Signal(i32),
 }
 
+/// What is to be done with the lock, and what becomes of a time in which it is held.
+struct Task<'a> {
+    request: Request,
+    work: &'a options::Work,
+    taken_exit: u8,
+}
+
+/// How one time ended in which the lock was held, or waited for.
+enum Outcome {
+    Exit(Exit),
+    /// Why the lock was lost, and with it the command.
+    Lost(String),
+}
+
 /// The exit code of `tether run`, if it does not end by a signal.
-pub fn run(url: String, options: &options::Run) -> u8 {
-    if !options.grace.is_zero()
-        && let Err(unfit) = tether_client::timing::fence(options.grace, options.kill_after)
+pub fn run(target: Target, options: &options::Run) -> u8 {
+    let grace = options.work.grace(options.at_least);
+    if let Some(at_least) = options.at_least.filter(|at_least| grace < *at_least) {
+        let (grace, at_least) = (timing::shown(grace), timing::shown(at_least));
+        let why = format!("--at-least {at_least} needs a --grace as long, and not {grace}");
+        return complain(codes::USAGE, why);
+    }
+    for url in &options.quorum {
+        if let Err(why) = Target::parse(url) {
+            return complain(codes::USAGE, format!("--quorum: {why}"));
+        }
+    }
+    let mode = match options.permits {
+        Some(permits) => Mode::Permits {
+            count: permits.count,
+            total: permits.total,
+        },
+        None if options.shared => Mode::Shared,
+        None => Mode::Exclusive,
+    };
+    let request = Request {
+        quorum: options.quorum.clone(),
+        patience: match options.wait {
+            _ if options.nowait => Patience::None,
+            Some(Duration::ZERO) => Patience::None,
+            Some(wait) => Patience::Until(wait),
+            None => Patience::ForEver,
+        },
+        lease: options.lease,
+        at_least: options.at_least,
+        announce: options.announce.clone(),
+        ..request(target, &options.work, mode, grace)
+    };
+    let task = Task {
+        request,
+        work: &options.work,
+        taken_exit: options.taken_exit,
+    };
+    perform(&task, true)
+}
+
+/// The exit code of `tether elect`, if it does not end by a signal.
+pub fn elect(target: Target, options: &options::Elect) -> u8 {
+    let mode = Mode::Lead(options.value.as_bytes().to_vec());
+    let task = Task {
+        request: request(target, &options.work, mode, options.work.grace(None)),
+        work: &options.work,
+        taken_exit: codes::TAKEN,
+    };
+    perform(&task, options.once)
+}
+
+/// Once, or until it ends otherwise than by a loss.
+fn perform(task: &Task, once: bool) -> u8 {
+    let Request {
+        grace, kill_after, ..
+    } = task.request;
+    if !grace.is_zero()
+        && let Err(unfit) = tether_client::timing::fence(grace, kill_after)
     {
         return complain(codes::USAGE, timing::complaint(&unfit));
     }
@@ -57,7 +128,19 @@ pub fn run(url: String, options: &options::Run) -> u8 {
             Ok(signals) => signals,
             Err(error) => return Exit::Code(complain(codes::FAILED, error)),
         };
-        let exit = hold_and_work(url, options, &mut signals).await;
+        let exit = loop {
+            match hold_and_work(task, &mut signals).await {
+                Outcome::Exit(exit) => break exit,
+                Outcome::Lost(why) if once => break Exit::Code(complain(codes::LOST, why)),
+                Outcome::Lost(why) => match signals.ended() {
+                    Some(signal) => {
+                        output::complain(why);
+                        break Exit::Signal(signal);
+                    }
+                    None => output::complain(format!("{why}; it stands again")),
+                },
+            }
+        };
         let _ = timeout(LAST_WORDS, all_said()).await;
         exit
     });
@@ -78,31 +161,57 @@ async fn all_said() {
     }
 }
 
-async fn hold_and_work(url: String, options: &options::Run, signals: &mut Signals) -> Exit {
-    let key = options.key.display();
-    let request = request(url, options);
-    let tell = |why: &str| output::complain(format!("no lock '{key}' yet: {why}; trying on"));
+async fn hold_and_work(task: &Task<'_>, signals: &mut Signals) -> Outcome {
+    let key = task.work.key().display();
+    let what = task.what();
+    let tell = |why: &str| {
+        if !task.work.quiet {
+            output::complain(format!("no {what} '{key}' yet: {why}; trying on"));
+        }
+    };
     let hold = tokio::select! {
         // What came together with the lock ends this as well.
         biased;
-        signal = wait_for_end(signals) => return Exit::Signal(signal),
-        hold = hold::acquire(&request, tell) => hold,
+        signal = wait_for_end(signals) => return Outcome::Exit(Exit::Signal(signal)),
+        hold = hold::acquire(&task.request, tell) => hold,
     };
     let (code, why) = match hold {
-        Ok(hold) => return while_held(options, hold, signals).await,
-        Err(Refusal::Taken(why)) => (codes::TAKEN, why),
+        Ok(hold) => return while_held(task, hold, signals).await,
+        Err(Refusal::Taken(_)) if task.work.quiet => return Outcome::code(task.taken_exit),
+        Err(Refusal::Taken(why)) => (task.taken_exit, why),
         Err(Refusal::Unreachable(why)) => (codes::UNREACHABLE, why),
         Err(Refusal::Refused(why)) => (codes::REFUSED, why),
-        Err(Refusal::Lost(why)) => return lost_before_start(options, &why),
+        Err(Refusal::Lost(why)) => return task.lost_before_start(&why),
     };
-    Exit::Code(complain(code, format!("no lock '{key}': {why}")))
+    Outcome::code(complain(code, format!("no {what} '{key}': {why}")))
 }
 
-fn lost_before_start(options: &options::Run, why: &str) -> Exit {
-    let key = options.key.display();
-    let command = options.command[0].display();
-    let why = format!("lost the lock '{key}': {why}; '{command}' was not started");
-    Exit::Code(complain(codes::LOST, why))
+impl Outcome {
+    fn code(code: u8) -> Outcome {
+        Outcome::Exit(Exit::Code(code))
+    }
+}
+
+impl Task<'_> {
+    /// What is held, for people.
+    fn what(&self) -> &'static str {
+        match self.request.mode {
+            Mode::Lead(_) => "lead",
+            _ => "lock",
+        }
+    }
+
+    fn lost(&self, why: &str, became: &str) -> Outcome {
+        let (what, key) = (self.what(), self.work.key().display());
+        let command = self.work.command[0].display();
+        Outcome::Lost(format!(
+            "lost the {what} '{key}': {why}; '{command}' was {became}"
+        ))
+    }
+
+    fn lost_before_start(&self, why: &str) -> Outcome {
+        self.lost(why, "not started")
+    }
 }
 
 fn complain(code: u8, why: impl Display) -> u8 {
@@ -110,30 +219,20 @@ fn complain(code: u8, why: impl Display) -> u8 {
     code
 }
 
-fn request(url: String, options: &options::Run) -> Request {
-    let mode = match options.permits {
-        Some(permits) => Mode::Permits {
-            count: permits.count,
-            total: permits.total,
-        },
-        None if options.shared => Mode::Shared,
-        None => Mode::Exclusive,
-    };
+/// Without an end to its patience.
+fn request(target: Target, work: &options::Work, mode: Mode, grace: Duration) -> Request {
     Request {
-        url,
-        quorum: options.quorum.clone(),
-        key: options.key.as_bytes().to_vec(),
+        target,
+        quorum: Vec::new(),
+        key: work.key().as_bytes().to_vec(),
         mode,
-        patience: match options.wait {
-            _ if options.nowait => Patience::None,
-            Some(Duration::ZERO) => Patience::None,
-            Some(wait) => Patience::Until(wait),
-            None => Patience::ForEver,
-        },
-        lease: options.lease,
-        grace: options.grace,
-        kill_after: options.kill_after,
-        client_name: client_name(&options.command[0]),
+        patience: Patience::ForEver,
+        lease: None,
+        at_least: None,
+        announce: None,
+        grace,
+        kill_after: work.kill_after,
+        client_name: client_name(&work.command[0]),
     }
 }
 
@@ -168,21 +267,22 @@ fn stop() {
 }
 
 /// Runs the command to its end, and gives the lock back.
-async fn while_held(options: &options::Run, mut hold: Hold, signals: &mut Signals) -> Exit {
+async fn while_held(task: &Task<'_>, mut hold: Hold, signals: &mut Signals) -> Outcome {
     if let Err(why) = hold.check() {
-        return lost_before_start(options, &why);
+        return task.lost_before_start(&why);
     }
+    let work = task.work;
     let token = hold.token.to_string();
     let order = Order {
         socket: 0,
         alive_until: *hold.alive.borrow_and_update(),
-        kill_after: options.kill_after,
-        on_loss: Signal::from_named_raw(options.on_loss.0).unwrap_or(Signal::TERM),
+        kill_after: work.kill_after,
+        on_loss: Signal::from_named_raw(work.on_loss.0).unwrap_or(Signal::TERM),
         group: getpgrp().as_raw_nonzero().get(),
-        command: options.command.clone(),
+        command: work.command.clone(),
     };
     let environment = [
-        ("TETHER_KEY", options.key.as_os_str()),
+        ("TETHER_KEY", work.key()),
         ("TETHER_TOKEN", OsStr::new(&token)),
     ];
     let mut keeper = match Keeper::start(order, &environment) {
@@ -190,12 +290,12 @@ async fn while_held(options: &options::Run, mut hold: Hold, signals: &mut Signal
         Err(error) => {
             let _ = hold.release().await;
             let why = format!("cannot start a guard: {error}");
-            return Exit::Code(complain(codes::FAILED, why));
+            return Outcome::code(complain(codes::FAILED, why));
         }
     };
     let (end, loss) = watch_over(&mut keeper, &mut hold, signals).await;
     let released = release(hold, signals).await;
-    verdict(options, end, loss.or(released.err()))
+    verdict(task, end, loss.or(released.err()))
 }
 
 /// Gives the lock back. Who is told to end now does not wait for a server that is silent.
@@ -231,6 +331,8 @@ async fn watch_over(
     signals: &mut Signals,
 ) -> (End, Option<String>) {
     let mut lost = pin!(hold.lost());
+    let mut unannounced = pin!(hold.unannounced());
+    let mut is_announced = true;
     let mut loss = None;
     // A signal of the terminal reaches a command that is there by itself; whether it was there is not known until it was told.
     let mut is_started = false;
@@ -265,6 +367,13 @@ async fn watch_over(
                 loss = Some(reason);
                 keeper.say(ToGuard::Lost);
             }
+            () = unannounced.as_mut(), if is_announced => {
+                is_announced = false;
+                // With the lock goes everything; and the reason is told then.
+                if hold.check().is_ok() {
+                    output::complain("what was announced is gone; the command goes on");
+                }
+            }
             arrived = signals.next() => {
                 if !(arrived.by_terminal && is_started) {
                     keeper.say(ToGuard::Signal(arrived.signal));
@@ -278,9 +387,8 @@ async fn watch_over(
     (end, loss)
 }
 
-fn verdict(options: &options::Run, end: End, loss: Option<String>) -> Exit {
-    let key = options.key.display();
-    let command = options.command[0].display();
+fn verdict(task: &Task, end: End, loss: Option<String>) -> Outcome {
+    let command = task.work.command[0].display();
     let system = std::io::Error::from_raw_os_error;
     let (code, why) = match end {
         End::NotStarted(errno) => (
@@ -291,7 +399,7 @@ fn verdict(options: &options::Run, end: End, loss: Option<String>) -> Exit {
             codes::FAILED,
             format!("cannot guard a command here: {}", system(errno)),
         ),
-        End::Unbegun(signal) => return Exit::Signal(signal),
+        End::Unbegun(signal) => return Outcome::Exit(Exit::Signal(signal)),
         End::Unguarded => (
             codes::FAILED,
             "the guard was killed; the command was ended".to_owned(),
@@ -300,21 +408,18 @@ fn verdict(options: &options::Run, end: End, loss: Option<String>) -> Exit {
             why: Why::Command | Why::Runner,
             ending,
         } if loss.is_none() => {
-            return match ending {
+            return Outcome::Exit(match ending {
                 Ending::Code(code) => Exit::Code(code),
                 Ending::Signal(signal) => Exit::Signal(signal),
-            };
+            });
         }
         End::Done { why, .. } => {
             let reason = loss.unwrap_or_else(|| match why {
                 Why::Deadline => "it could not be vouched for in time".to_owned(),
                 _ => "it was no longer held when the command had ended".to_owned(),
             });
-            (
-                codes::LOST,
-                format!("lost the lock '{key}': {reason}; '{command}' was ended"),
-            )
+            return task.lost(&reason, "ended");
         }
     };
-    Exit::Code(complain(code, why))
+    Outcome::code(complain(code, why))
 }

@@ -1,12 +1,15 @@
 //! `tether run` on a real server.
 //!
 //! - signals.rs: signals at every moment    patience.rs: how long it waits, and for what
-//! - descriptors.rs: what its processes have open
+//! - descriptors.rs: what its processes have open    options.rs: what else can be asked for
+//! - failover.rs: another master    elect.rs: `tether elect`
 
 #![cfg(target_os = "linux")]
 
 mod descriptors;
+mod elect;
 mod failover;
+mod options;
 mod patience;
 mod signals;
 
@@ -225,10 +228,11 @@ fn who_comes_second_waits_as_long_as_it_wants() {
     let mut first = world.start(&[], "while [ ! -e enough ]; do sleep 0.02; done");
     let nowait = world.run(&["--nowait", "report", "--", "true"]);
     assert_eq!(nowait.status.code(), Some(75));
-    assert_eq!(
-        text(&nowait.stderr),
-        "tether: no lock 'report': it is taken\n"
-    );
+    let server = format!("127.0.0.1:{}", world.server.port());
+    let begin = format!("tether: no lock 'report': {server}: held by client ");
+    let said = text(&nowait.stderr);
+    assert!(said.starts_with(&begin), "{said}");
+    assert!(said.ends_with("; wait for it with --wait\n"), "{said}");
     let wait = world.run(&["--wait", "100ms", "report", "--", "true"]);
     assert_eq!(wait.status.code(), Some(75));
     assert!(text(&wait.stderr).contains("the time to wait is over"));
@@ -292,8 +296,8 @@ fn each_way_to_fail_has_its_code() {
         ),
         (
             &["--url", "nonsense", "report", "--", "true"],
-            78,
-            "no lock",
+            64,
+            "--url: a URL is ",
         ),
         (&["report", "true"], 64, "Usage"),
         (
@@ -574,6 +578,7 @@ fn the_commands_of_the_readme_work() {
     };
     stand_in(bin.join("lp"));
     stand_in(world.file("make-report"));
+    stand_in(world.file("schedule"));
     let built = PathBuf::from(env!("CARGO_BIN_EXE_tether"));
     let path = std::env::var("PATH").unwrap();
     let path = format!(
@@ -593,6 +598,9 @@ fn the_commands_of_the_readme_work() {
         "I hold report with token ",
         "done\n",
         "done page.ps\n",
+        "done\n",
+        "done\n",
+        "done\n",
         "KEY  HOLDERS  WAITERS  HELD\n",
         "report: an exclusive lock, 1 holder, 0 waiters\nHOLDER",
         "127.0.0.1:",

@@ -1,13 +1,16 @@
 //! What is to say of a server's facts.
 
-use super::facts::Node;
-use super::files::LoadLine;
+use super::facts::{Node, Sentinel};
 use crate::inspect::server::Failure;
 use crate::inspect::text;
+use crate::output::Paint;
+use std::time::Duration;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
     Ok,
+    /// A choice that is as it is by default, and what it costs.
+    Note,
     /// Works, but perhaps not as wished.
     Warning,
     Wrong,
@@ -17,8 +20,18 @@ impl Level {
     pub fn name(self) -> &'static str {
         match self {
             Level::Ok => "ok",
+            Level::Note => "note",
             Level::Warning => "warn",
             Level::Wrong => "wrong",
+        }
+    }
+
+    pub fn paint(self) -> Paint {
+        match self {
+            Level::Ok => Paint::Green,
+            Level::Note => Paint::Bold,
+            Level::Warning => Paint::Yellow,
+            Level::Wrong => Paint::Red,
         }
     }
 }
@@ -26,14 +39,38 @@ impl Level {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     pub level: Level,
+    /// Empty where the finding names it.
     pub server: String,
     pub what: String,
-    /// What to do.
+    /// What to do, and to know before.
     pub advice: Option<String>,
+    /// That does it, or shows more of it.
+    pub command: Option<String>,
 }
 
 /// Clocks that differ by more than that are a fault of somebody's.
 const CLOCKS_APART_MS: i64 = 10_000;
+
+/// How long Sentinels take to elect a leader and to promote a replica.
+const PROMOTED_WITHIN: Duration = Duration::from_secs(2);
+
+/// In seconds: a replica says something every second.
+const LATE_REPLICA: u64 = 10;
+
+/// A client reads no more of its pushes at once than that.
+const SMALL_OUTPUT: u64 = 1 << 20;
+
+/// Where a configuration file says nothing.
+const DEFAULTS: [(&str, &str); 8] = [
+    ("timeout", "0"),
+    ("appendonly", "no"),
+    ("appendfsync", "everysec"),
+    ("maxmemory-policy", "noeviction"),
+    ("min-replicas-to-write", "0"),
+    ("tether.peer-timeout", "10000"),
+    ("tether.quarantine", "0"),
+    ("tether.cluster-backstop", "60000"),
+];
 
 /// The findings of one server, as they come.
 struct Findings<'a> {
@@ -42,37 +79,64 @@ struct Findings<'a> {
 }
 
 impl Findings<'_> {
-    fn say(&mut self, level: Level, what: impl Into<String>, advice: Option<&str>) {
+    fn of(node: &Node) -> Findings<'_> {
+        let found = Vec::new();
+        Findings { node, found }
+    }
+
+    fn ok(&mut self, what: impl Into<String>) {
+        self.found.push(Finding {
+            level: Level::Ok,
+            server: self.node.name.clone(),
+            what: what.into(),
+            advice: None,
+            command: None,
+        });
+    }
+
+    fn say(&mut self, level: Level, what: impl Into<String>, advice: &str, command: String) {
         self.found.push(Finding {
             level,
             server: self.node.name.clone(),
             what: what.into(),
-            advice: advice.map(str::to_owned),
+            advice: (!advice.is_empty()).then(|| advice.to_owned()),
+            command: Some(command),
         });
     }
 
-    fn ok(&mut self, what: impl Into<String>) {
-        self.say(Level::Ok, what, None);
+    fn note(&mut self, what: impl Into<String>, advice: &str, command: String) {
+        self.say(Level::Note, what, advice, command);
     }
 
-    fn warn(&mut self, what: impl Into<String>, advice: &str) {
-        self.say(Level::Warning, what, Some(advice));
+    fn warn(&mut self, what: impl Into<String>, advice: &str, command: String) {
+        self.say(Level::Warning, what, advice, command);
     }
 
-    fn wrong(&mut self, what: impl Into<String>, advice: &str) {
-        self.say(Level::Wrong, what, Some(advice));
+    fn wrong(&mut self, what: impl Into<String>, advice: &str, command: String) {
+        self.say(Level::Wrong, what, advice, command);
+    }
+
+    /// A command for the server.
+    fn cli(&self, words: &str) -> String {
+        cli(&self.node.name, words)
+    }
+}
+
+/// For the server of this name.
+fn cli(name: &str, words: &str) -> String {
+    match name.rsplit_once(':') {
+        Some((host, port)) => format!("redis-cli -h {host} -p {port} {words}"),
+        None => format!("redis-cli -s {name} {words}"),
     }
 }
 
 /// Of the server that clients are to use.
 pub fn of_server(node: &Node) -> Vec<Finding> {
-    let mut findings = Findings {
-        node,
-        found: Vec::new(),
-    };
+    let mut findings = Findings::of(node);
     if has_module(&mut findings, None) {
         is_working(&mut findings);
-        load_lines(&mut findings);
+        replicas(&mut findings);
+        files(&mut findings);
         settings(&mut findings);
         room(&mut findings);
     }
@@ -82,50 +146,126 @@ pub fn of_server(node: &Node) -> Vec<Finding> {
 
 /// Of a replica, which may take the master's place.
 pub fn of_replica(node: &Node, master: &Node) -> Vec<Finding> {
-    let mut findings = Findings {
-        node,
-        found: Vec::new(),
-    };
-    if has_module(&mut findings, master.version.as_deref()) {
-        load_lines(&mut findings);
+    let mut findings = Findings::of(node);
+    if has_module(&mut findings, Some(master)) {
+        if node.field("master_link_status") == Some("down") {
+            let command = findings.cli("INFO replication");
+            findings.warn(
+                "its link to its master is down: it falls behind",
+                "The log of each of the two says why.",
+                command,
+            );
+        }
+        replicas(&mut findings);
+        files(&mut findings);
         settings(&mut findings);
     }
     clock(&mut findings);
     findings.found
 }
 
-pub fn of_unreachable(server: String, failure: &Failure) -> Vec<Finding> {
-    let (Failure::Unreachable(why) | Failure::Refused(why) | Failure::Failed(why)) = failure else {
+/// Of what could not be asked, which the failure names.
+pub fn of_unreachable(what: &str, failure: &Failure) -> Vec<Finding> {
+    let (Failure::Unreachable(why)
+    | Failure::NoModule(why)
+    | Failure::Refused(why)
+    | Failure::Failed(why)) = failure
+    else {
         return Vec::new();
     };
     vec![Finding {
         level: Level::Warning,
-        server,
-        what: format!("this replica could not be asked: {why}"),
-        advice: Some("Run `tether doctor` where it can be reached.".to_owned()),
+        server: String::new(),
+        what: format!("this {what} could not be asked: {why}"),
+        advice: Some("Run this where it can be reached:".to_owned()),
+        command: Some("tether doctor".to_owned()),
     }]
 }
 
-fn has_module(findings: &mut Findings, masters: Option<&str>) -> bool {
+/// Whether clients with this grace are still there when a failover is over.
+pub fn of_sentinel(sentinel: &Sentinel, master: &str, grace: Duration) -> Vec<Finding> {
+    let Sentinel {
+        name,
+        down_after_ms,
+        others,
+        quorum,
+    } = sentinel;
+    let finding = |level, what, advice: &str, words: &str| Finding {
+        level,
+        server: name.clone(),
+        what,
+        advice: Some(advice.to_owned()),
+        command: Some(cli(name, words)),
+    };
+    let mut found = Vec::new();
+    let down_after = Duration::from_millis(*down_after_ms);
+    let fence = grace.saturating_sub(tether_client::timing::MARGIN);
+    if down_after + PROMOTED_WITHIN > fence {
+        let most = fence.saturating_sub(PROMOTED_WITHIN).as_millis();
+        found.push(finding(
+            Level::Warning,
+            format!(
+                "it waits {} until it replaces a silent master: with a grace of {} clients give their locks up before that",
+                text::time(down_after.as_millis() as i64),
+                text::time(grace.as_millis() as i64)
+            ),
+            "Give clients a longer grace (--grace says which one they have), or shorten this at each Sentinel:",
+            &format!("SENTINEL SET {master} down-after-milliseconds {}", most.max(1000)),
+        ));
+    }
+    if others + 1 < *quorum {
+        found.push(finding(
+            Level::Wrong,
+            format!(
+                "it knows {others} other Sentinels, and {quorum} must agree: no failover happens"
+            ),
+            "Start the others, or correct the number:",
+            &format!("SENTINEL CKQUORUM {master}"),
+        ));
+    }
+    if found.is_empty() {
+        found.push(Finding {
+            level: Level::Ok,
+            server: name.clone(),
+            what: format!(
+                "this Sentinel's times fit a grace of {}",
+                text::time(grace.as_millis() as i64)
+            ),
+            advice: None,
+            command: None,
+        });
+    }
+    found
+}
+
+fn has_module(findings: &mut Findings, master: Option<&Node>) -> bool {
     let node = findings.node;
     let Some(version) = &node.version else {
+        let command = findings.cli("MODULE LIST");
         findings.wrong(
             "the module tether is not loaded",
-            "Put `loadmodule /path/to/libtether.so` into its configuration: on the master and on each replica.",
+            "Put `loadmodule /path/to/libtether.so` into its configuration, on the master and on each replica, and restart it.",
+            command,
         );
         return false;
     };
-    match masters {
-        Some(masters) if masters != version => findings.warn(
-            format!("the module has version {version}, and the master's has {masters}"),
-            "Replicas get the new version first, then take over: docs/operations.md, \"Upgrade\".",
-        ),
+    match master.and_then(|master| Some((&master.name, master.version.as_ref()?))) {
+        Some((name, theirs)) if theirs != version => {
+            let command = findings.cli("MODULE LIST");
+            findings.warn(
+                format!("the module has version {version}, and that of its master {name} has {theirs}"),
+                "Replicas get the new version first, then take over: docs/operations.md, \"Upgrade\".",
+                command,
+            );
+        }
         _ => findings.ok(format!("the module is loaded, version {version}")),
     }
     if let Some(fault) = node.field("tether_fault") {
+        let command = findings.cli("INFO tether");
         findings.wrong(
             format!("the module has stopped after a fault: {fault}"),
             "Restart the server or fail over, and report the cause.",
+            command,
         );
     }
     let series = node.field("valkey_version").map_or_else(
@@ -138,156 +278,297 @@ fn has_module(findings: &mut Findings, masters: Option<&str>) -> bool {
 
 /// Whether functions are called that no API promises.
 fn pushes(findings: &mut Findings, series: &str) {
-    const QUALIFY: &str =
-        "Run `tether qualify` on its machine, and append what that prints to its redis.conf.";
+    const QUALIFY: &str = "On its machine, with its own program (--server), and then restart it:";
+    let qualify = "tether qualify >> /path/to/redis.conf".to_owned();
+    let never = findings.cli("CONFIG SET tether.private-functions known");
+    let info = findings.cli("INFO server");
     match findings.node.field("tether_private_functions") {
         Some("known") | None => findings.ok(format!("pushes are on: {series} is known to tether")),
         Some("qualified") => findings.ok(format!("pushes are on: {series} has qualified")),
         Some("unknown") => findings.warn(
             format!("pushes are off: {series} has not been tried with tether"),
             QUALIFY,
+            qualify,
         ),
         Some("tried") => findings.warn(
             format!("pushes are on, and {series} has not been tried with tether (tether.private-functions always)"),
             QUALIFY,
+            qualify,
         ),
-        Some("never") => findings.warn(
-            "pushes are off (tether.private-functions never)",
-            "CONFIG SET tether.private-functions known",
-        ),
+        Some("never") => findings.warn("pushes are off (tether.private-functions never)", "", never),
         Some("trial") => findings.warn(
             "the module was loaded as `tether qualify` does, to try the server",
             "Load it without arguments.",
+            "grep -n loadmodule /path/to/redis.conf".to_owned(),
         ),
         Some("bad") => findings.warn(
             format!("pushes are off: {series} is known to fail with tether"),
-            "Take a later patch release of the server.",
+            "Take a later patch release of the server. This one is:",
+            info,
         ),
         Some(state) => findings.warn(
             format!("pushes are off: {series} does not have what they need (tether_private_functions: {state})"),
             "docs/servers.md says what works without them.",
+            info,
         ),
-    }
-}
-
-/// Whether the server starts again.
-fn load_lines(findings: &mut Findings) {
-    let place = |line: &LoadLine| format!("{} line {}", line.file.display(), line.number);
-    match findings.node.load_lines.as_deref() {
-        Some(lines @ [_, _, ..]) => {
-            let places: Vec<_> = lines.iter().map(place).collect();
-            findings.wrong(
-                format!(
-                    "its configuration loads the library {} times, and with that it does not start: {}",
-                    lines.len(),
-                    places.join(", ")
-                ),
-                "Keep one `loadmodule` line, in the main file, and delete the others: CONFIG REWRITE does not know those in an `include`, and appends its own.",
-            );
-        }
-        Some([line]) if line.is_included => findings.warn(
-            format!(
-                "its `loadmodule` line is in a file that is included: {}",
-                place(line)
-            ),
-            "Move it to the main file, before CONFIG REWRITE (which Sentinel sends) appends a second one there: with two the server does not start.",
-        ),
-        _ => {}
     }
 }
 
 fn is_working(findings: &mut Findings) {
     let node = findings.node;
     if node.field("role") == Some("slave") {
+        let master = node.master();
+        let master = master.map_or("HOST".to_owned(), |(host, port)| format!("{host}:{port}"));
         findings.warn(
             "this server is a replica, and grants nothing",
-            "Use the master's address, or Sentinel's.",
+            "Use the master's address, or redis+sentinel://.",
+            format!("tether doctor --url redis://{master}"),
         );
     }
     if node.quarantine_left > 0 {
+        let command = findings.cli("CONFIG GET tether.quarantine");
         findings.warn(
             format!(
                 "it was just started: nothing is granted for another {}",
                 text::time(node.quarantine_left)
             ),
             "Wait; tether.quarantine says how long it lasts.",
+            command,
         );
     }
     if let Some(refused) = node
         .number("rejected_connections")
         .filter(|count| *count > 0)
     {
+        let command = findings.cli("CONFIG SET maxclients 20000");
         findings.warn(
             format!("{refused} connections were refused since its start"),
             "Raise maxclients: each client that holds a lock by itself has a connection.",
+            command,
         );
+    }
+}
+
+/// What it knows of its replicas, and whether they are enough.
+fn replicas(findings: &mut Findings) {
+    let node = findings.node;
+    let links = node.replicas();
+    let command = findings.cli("INFO replication");
+    for link in &links {
+        let of = format!("its replica {}:{}", link.host, link.port);
+        if link.state != "online" {
+            let what = format!("{of} is not there yet (state {})", link.state);
+            findings.warn(what, "It cannot take over now.", command.clone());
+        } else if link.lag > LATE_REPLICA {
+            let what = format!("{of} has said nothing for {} seconds", link.lag);
+            findings.warn(
+                what,
+                "What it does not have is lost in a failover.",
+                command.clone(),
+            );
+        }
+    }
+    let wanted = node
+        .setting("min-replicas-to-write")
+        .and_then(|count| count.parse().ok());
+    let wanted: u64 = wanted.unwrap_or(0);
+    let most_lag = node
+        .setting("min-replicas-max-lag")
+        .and_then(|lag| lag.parse().ok());
+    let is_good = |lag| most_lag.is_none_or(|most| most == 0 || lag <= most);
+    let good = links
+        .iter()
+        .filter(|link| link.state == "online" && is_good(link.lag));
+    let good = good.count() as u64;
+    if node.field("role") == Some("master") && good < wanted {
+        findings.wrong(
+            format!("nothing is granted: {good} replicas are connected, and min-replicas-to-write is {wanted}"),
+            "Bring replicas back, or ask for fewer:",
+            findings.cli(&format!("CONFIG SET min-replicas-to-write {good}")),
+        );
+    } else if !links.is_empty() && wanted == 0 && node.settings.is_some() {
+        findings.note(
+            "a master that is cut off from its replicas goes on granting (min-replicas-to-write 0)",
+            "If refusing is better (docs/operations.md, \"A parted network\"):",
+            findings.cli("CONFIG SET min-replicas-to-write 1"),
+        );
+    }
+}
+
+/// Whether the server starts again, and as it is now.
+fn files(findings: &mut Findings) {
+    let node = findings.node;
+    let Some(lines) = &node.lines else { return };
+    let loads: Vec<_> = lines
+        .iter()
+        .filter(|line| line.loads(&node.library))
+        .collect();
+    match loads.as_slice() {
+        several @ [_, _, ..] => {
+            let places: Vec<_> = several.iter().map(|line| line.place()).collect();
+            let files: Vec<_> = several.iter().map(|line| line.file.display().to_string()).collect();
+            findings.wrong(
+                format!(
+                    "its configuration loads the library {} times, and with that it does not start: {}",
+                    several.len(),
+                    places.join(", ")
+                ),
+                "Keep one `loadmodule` line, in the main file, and delete the others: CONFIG REWRITE does not know those in an `include`, and appends its own.",
+                format!("grep -n loadmodule {}", files.join(" ")),
+            );
+        }
+        [line] if line.is_included => findings.warn(
+            format!(
+                "its `loadmodule` line is in a file that is included: {}",
+                line.place()
+            ),
+            "Move it to the main file, before CONFIG REWRITE (which Sentinel sends) appends a second one there: with two the server does not start.",
+            format!("grep -n loadmodule {}", line.file.display()),
+        ),
+        _ => {}
+    }
+    rewritten(findings);
+}
+
+/// What a rewrite has put in front of an included file, and what no file has.
+fn rewritten(findings: &mut Findings) {
+    let node = findings.node;
+    let lines = node.lines.as_deref().unwrap_or_default();
+    for (name, default) in DEFAULTS {
+        let said: Vec<_> = lines.iter().filter(|line| line.name == name).collect();
+        if let [.., hidden, last] = said.as_slice()
+            && hidden.is_included != last.is_included
+            && hidden.first() != last.first()
+        {
+            findings.warn(
+                format!(
+                    "{name} is set twice: {} counts ({}), and {} does not ({})",
+                    last.place(),
+                    last.first(),
+                    hidden.place(),
+                    hidden.first()
+                ),
+                "CONFIG REWRITE, which Sentinel sends, appends settings to the main file. Keep one of the two.",
+                format!("grep -n {name} {} {}", last.file.display(), hidden.file.display()),
+            );
+        }
+        let written = said.last().map_or(default.to_owned(), |line| line.first());
+        if let Some(now) = node.setting(name).filter(|now| *now != written) {
+            findings.note(
+                format!(
+                    "{name} is {now}, and {written} after a restart: its file says nothing else"
+                ),
+                "If it is not given when the server starts, write it down:",
+                findings.cli("CONFIG REWRITE"),
+            );
+        }
     }
 }
 
 fn settings(findings: &mut Findings) {
     let node = findings.node;
     if node.settings.is_none() {
-        let advice = "Allow this user `config|get`, or ask as an administrator.";
-        return findings.warn("its settings cannot be read", advice);
+        let user = "Allow this user `config|get`, or ask as an administrator.";
+        let command = findings.cli("ACL WHOAMI");
+        return findings.warn("its settings cannot be read", user, command);
     }
     let is = |name, value: &str| node.setting(name) == Some(value);
     let before = findings.found.len();
     if !is("timeout", "0") {
+        let command = findings.cli("CONFIG SET timeout 0");
         findings.warn(
             "it closes idle connections (timeout), and what they hold is lost",
-            "CONFIG SET timeout 0",
+            "",
+            command,
         );
     }
     let policy = node.setting("maxmemory-policy").unwrap_or_default();
     if policy.starts_with("allkeys") && !is("maxmemory", "0") {
+        let command = findings.cli("CONFIG SET maxmemory-policy noeviction");
         findings.warn(
             format!("maxmemory-policy {policy} evicts locks"),
-            "CONFIG SET maxmemory-policy noeviction, or one of volatile-*",
+            "Take noeviction, or one of volatile-*:",
+            command,
         );
     }
-    let limits = node
-        .setting("client-output-buffer-limit")
-        .unwrap_or_default();
-    if limits.contains("normal 0 0 0") {
-        findings.warn(
-            "a client that does not read its pushes can fill the memory (client-output-buffer-limit normal 0 0 0)",
-            "CONFIG SET client-output-buffer-limit 'normal 64mb 16mb 60'",
-        );
-    }
+    output_limits(findings);
     if is("tether.peer-timeout", "0") {
+        let command = findings.cli("CONFIG SET tether.peer-timeout 10000");
         findings.warn(
             "a host that vanishes keeps its locks until tcp-keepalive notices (tether.peer-timeout 0)",
-            "CONFIG SET tether.peer-timeout 10000",
+            "",
+            command,
         );
     }
     if is("tether.quarantine", "0") && !(is("appendonly", "yes") && is("appendfsync", "always")) {
-        findings.warn(
+        let command = findings.cli("CONFIG SET tether.quarantine 10000");
+        findings.note(
             "if it crashes, it may forget what was granted last while clients still rely on it",
-            "Set tether.quarantine in its configuration file to the time in which clients notice, or use appendfsync always.",
+            "Set tether.quarantine in its configuration file, too, to the time in which clients notice, or use appendfsync always.",
+            command,
         );
     }
     if is("cluster-enabled", "yes") {
         if is("tether.cluster-backstop", "0") {
+            let command = findings.cli("CONFIG SET tether.cluster-backstop 60000");
             findings.warn(
                 "temporary keys whose slot moves stay for ever (tether.cluster-backstop 0)",
-                "CONFIG SET tether.cluster-backstop 60000",
+                "",
+                command,
             );
         }
-        findings.warn(
+        let command = findings.cli("CLUSTER NODES");
+        findings.note(
             "only this node of the cluster was looked at",
-            "Run `tether doctor` for each master.",
-        );
-    }
-    let has_replicas = !node.replicas().is_empty();
-    if has_replicas && is("min-replicas-to-write", "0") {
-        findings.warn(
-            "a master that is cut off from its replicas goes on granting (min-replicas-to-write 0)",
-            "CONFIG SET min-replicas-to-write 1, if refusing is better: docs/operations.md, \"A parted network\"",
+            "Run `tether doctor` for each master:",
+            command,
         );
     }
     if findings.found.len() == before {
         findings.ok("its settings are fit for locks");
     }
+}
+
+/// Who does not read its pushes neither fills the memory nor is closed for a few.
+fn output_limits(findings: &mut Findings) {
+    let limits = findings.node.setting("client-output-buffer-limit");
+    let mut words = limits.unwrap_or_default().split_whitespace();
+    let is_normal = words.any(|word| word == "normal");
+    let hard = words.next().and_then(bytes);
+    let soft = words.next().and_then(bytes);
+    let command = findings.cli("CONFIG SET client-output-buffer-limit 'normal 64mb 16mb 60'");
+    match (is_normal, hard, soft) {
+        (true, Some(0), Some(0)) => findings.warn(
+            "a client that does not read its pushes can fill the memory (client-output-buffer-limit normal 0 0 0)",
+            "",
+            command,
+        ),
+        (true, Some(hard @ 1..SMALL_OUTPUT), _) => findings.warn(
+            format!("a client that is late with its pushes is closed, and its locks end (client-output-buffer-limit normal {hard})"),
+            "",
+            command,
+        ),
+        _ => {}
+    }
+}
+
+/// As CONFIG GET returns it, and as files have it.
+fn bytes(word: &str) -> Option<u64> {
+    let at = word
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(word.len());
+    let number: u64 = word[..at].parse().ok()?;
+    let unit = match word[at..].to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    number.checked_mul(unit)
 }
 
 fn room(findings: &mut Findings) {
@@ -301,17 +582,24 @@ fn room(findings: &mut Findings) {
     if let (Some(used), Some(limit)) = (node.number("used_memory"), limit("maxmemory"))
         && used / 9 >= limit / 10
     {
+        let command = findings.cli(&format!("CONFIG SET maxmemory {}", limit.saturating_mul(2)));
         findings.warn(
             format!("{used} of {limit} bytes of memory are used; at the limit nothing is granted"),
             "Raise maxmemory, or store less.",
+            command,
         );
     }
     if let (Some(clients), Some(limit)) = (node.number("connected_clients"), limit("maxclients"))
         && clients / 9 >= limit / 10
     {
+        let command = findings.cli(&format!(
+            "CONFIG SET maxclients {}",
+            limit.saturating_mul(2)
+        ));
         findings.warn(
             format!("{clients} of {limit} connections are open"),
             "Raise maxclients, or share connections with labels (OWNER).",
+            command,
         );
     }
 }
@@ -322,17 +610,20 @@ fn clock(findings: &mut Findings) {
         return findings.ok("its clock agrees with ours");
     }
     let which = if apart > 0 { "ahead of" } else { "behind" };
+    let command = findings.cli("TIME");
     findings.warn(
         format!(
             "its clock is {} {which} ours",
             text::time(apart.saturating_abs())
         ),
         "Keep clocks by NTP: where a server starts without its files, tokens rise by its clock.",
+        command,
     );
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::files::Line;
     use super::*;
     use std::collections::HashMap;
 
@@ -344,7 +635,7 @@ mod tests {
             ("maxclients", "10000"),
             (
                 "client-output-buffer-limit",
-                "normal 1 1 60 slave 0 0 0 pubsub 1 1 60",
+                "normal 67108864 16777216 60 slave 0 0 0 pubsub 1 1 60",
             ),
             ("appendonly", "yes"),
             ("appendfsync", "always"),
@@ -387,7 +678,7 @@ mod tests {
             .into_iter()
             .filter(|finding| finding.level != Level::Ok);
         bad.map(|finding| {
-            assert!(finding.advice.is_some(), "{finding:?}");
+            assert!(finding.command.is_some(), "{finding:?}");
             (finding.level, finding.what)
         })
         .collect()
@@ -440,7 +731,14 @@ mod tests {
             ("maxclients", "3", "connections"),
         ] {
             let (level, what) = one(of_server(&with(name, value)));
-            assert_eq!(level, Level::Warning);
+            // As the project's own configuration has it.
+            let is_default = name.starts_with("append");
+            let expected = if is_default {
+                Level::Note
+            } else {
+                Level::Warning
+            };
+            assert_eq!(level, expected, "{name}");
             assert!(what.contains(word), "{name}: {what}");
         }
         let mut evicting = with("maxmemory-policy", "allkeys-lru");
@@ -507,7 +805,7 @@ mod tests {
             let finding = findings.iter().find(is_bad).unwrap();
             assert!(finding.what.contains(what), "{finding:?}");
             assert!(
-                finding.advice.as_ref().unwrap().contains(advice),
+                format!("{:?} {:?}", finding.advice, finding.command).contains(advice),
                 "{finding:?}"
             );
         }
@@ -533,5 +831,99 @@ mod tests {
         assert!(one(of_server(&cluster)).1.contains("only this node"));
         let with_replica = saying("slave0:ip=10.0.0.2,port=6380,state=online");
         assert!(one(of_server(&with_replica)).1.contains("min-replicas"));
+    }
+
+    #[test]
+    fn links_and_the_replicas_that_are_wanted_are_looked_at() {
+        let mut syncing = saying("slave0:ip=10.0.0.2,port=6380,state=wait_bgsave,lag=0");
+        let settings = syncing.settings.as_mut().unwrap();
+        settings.insert("min-replicas-to-write".to_owned(), "1".to_owned());
+        let found = bad(of_server(&syncing));
+        assert!(
+            found[0].1.contains("10.0.0.2:6380 is not there yet"),
+            "{found:?}"
+        );
+        assert_eq!(found[1].0, Level::Wrong);
+        assert!(
+            found[1].1.contains("nothing is granted: 0 replicas"),
+            "{found:?}"
+        );
+        let late = saying("slave0:ip=10.0.0.2,port=6380,state=online,lag=99");
+        assert!(bad(of_server(&late))[0].1.contains("for 99 seconds"));
+        let down = saying("role:slave\r\nmaster_link_status:down");
+        assert!(
+            one(of_replica(&down, &healthy()))
+                .1
+                .contains("link to its master is down")
+        );
+    }
+
+    #[test]
+    fn output_limits_are_neither_none_nor_small() {
+        let limits = |limits: &str| bad(of_server(&with("client-output-buffer-limit", limits)));
+        assert_eq!(limits("normal 67108864 16777216 60 slave 0 0 0"), []);
+        assert!(
+            limits("slave 0 0 0 normal 1000 0 0")[0]
+                .1
+                .contains("normal 1000")
+        );
+        assert_eq!(bytes("64mb"), Some(64 << 20));
+    }
+
+    #[test]
+    fn what_a_rewrite_did_to_a_configuration_is_named() {
+        let line = |number, is_included, name: &str, value: &str| Line {
+            file: if is_included {
+                "more.conf"
+            } else {
+                "main.conf"
+            }
+            .into(),
+            number,
+            is_included,
+            name: name.to_owned(),
+            value: value.to_owned(),
+        };
+        let mut node = with("tether.quarantine", "5");
+        let always = [
+            line(1, false, "appendonly", "yes"),
+            line(2, false, "appendfsync", "always"),
+        ];
+        let twice = [
+            line(7, true, "tether.quarantine", "9000"),
+            line(3, false, "tether.quarantine", "5"),
+        ];
+        node.lines = Some([&always[..], &twice].concat());
+        let (level, what) = one(of_server(&node));
+        assert_eq!(level, Level::Warning);
+        assert!(
+            what.contains("main.conf line 3 counts (5), and more.conf line 7"),
+            "{what}"
+        );
+        node.lines = Some(always.to_vec());
+        let (level, what) = one(of_server(&node));
+        assert_eq!(level, Level::Note);
+        assert!(
+            what.contains("tether.quarantine is 5, and 0 after a restart"),
+            "{what}"
+        );
+    }
+
+    #[test]
+    fn sentinels_are_in_time_for_the_grace() {
+        let sentinel = |down_after_ms, others, quorum| Sentinel {
+            name: "s:1".to_owned(),
+            down_after_ms,
+            others,
+            quorum,
+        };
+        let grace = Duration::from_secs(10);
+        assert_eq!(bad(of_sentinel(&sentinel(5000, 2, 2), "m", grace)), []);
+        let late = of_sentinel(&sentinel(30_000, 2, 2), "m", grace);
+        assert_eq!(late[0].level, Level::Warning);
+        let command = "redis-cli -h s -p 1 SENTINEL SET m down-after-milliseconds 7000";
+        assert_eq!(late[0].command.as_deref(), Some(command));
+        let alone = of_sentinel(&sentinel(5000, 0, 2), "m", grace);
+        assert_eq!(alone[0].level, Level::Wrong);
     }
 }

@@ -1,51 +1,72 @@
-//! Where a server's configuration files load the module.
+//! What a server's configuration files say.
 //!
 //! `CONFIG REWRITE`, which Sentinel sends at each change of role, keeps an `include` as it is and does not know what is in there: if
-//! the `loadmodule` line is in such a file, it appends another one, and with two the server does not start.
+//! the `loadmodule` line is in such a file, it appends another one, and with two the server does not start. A setting that it appends
+//! counts from then on, and not the included one.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A `loadmodule` line of the library.
+/// A line with a setting, of any file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LoadLine {
+pub struct Line {
     pub file: PathBuf,
     /// The first is 1.
     pub number: usize,
     pub is_included: bool,
+    /// In small letters.
+    pub name: String,
+    /// The rest, as it is.
+    pub value: String,
+}
+
+impl Line {
+    /// For people.
+    pub fn place(&self) -> String {
+        format!("{} line {}", self.file.display(), self.number)
+    }
+
+    /// The first word of its value, with or without quotation marks.
+    pub fn first(&self) -> String {
+        first_word(&self.value)
+    }
+
+    /// Whether it loads this library.
+    pub fn loads(&self, library: &Path) -> bool {
+        self.name == "loadmodule" && is_same(Path::new(&self.first()), library)
+    }
 }
 
 /// How deep files may include each other; the server knows no bound.
 const DEEPEST: usize = 16;
 
 /// In the order in which the server reads them. What one file includes and cannot be read is left out.
-pub fn load_lines(file: &Path, library: &Path) -> io::Result<Vec<LoadLine>> {
+pub fn lines(file: &Path) -> io::Result<Vec<Line>> {
     let mut found = Vec::new();
-    look(file, library, 0, &mut found)?;
+    look(file, 0, &mut found)?;
     Ok(found)
 }
 
-fn look(file: &Path, library: &Path, depth: usize, found: &mut Vec<LoadLine>) -> io::Result<()> {
+fn look(file: &Path, depth: usize, found: &mut Vec<Line>) -> io::Result<()> {
     let text = fs::read(file)?;
     let text = String::from_utf8_lossy(&text);
     for (number, line) in (1..).zip(text.lines()) {
         let Some((word, rest)) = line.trim().split_once(char::is_whitespace) else {
             continue;
         };
-        let path = first_word(rest);
-        match word.to_ascii_lowercase().as_str() {
-            "loadmodule" if is_same(Path::new(&path), library) => found.push(LoadLine {
+        if word == "include" && depth < DEEPEST {
+            for included in files_of(file, &first_word(rest)) {
+                let _ = look(&included, depth + 1, found);
+            }
+        } else if !word.starts_with('#') {
+            found.push(Line {
                 file: file.to_owned(),
                 number,
                 is_included: depth > 0,
-            }),
-            "include" if depth < DEEPEST => {
-                for included in files_of(file, &path) {
-                    let _ = look(&included, library, depth + 1, found);
-                }
-            }
-            _ => {}
+                name: word.to_ascii_lowercase(),
+                value: rest.trim().to_owned(),
+            });
         }
     }
     Ok(())

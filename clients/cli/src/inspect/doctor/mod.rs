@@ -4,37 +4,74 @@ mod checks;
 mod facts;
 mod files;
 
-use super::server::{Failure, Server};
-use super::{NOTHING, print, print_json};
-use crate::address;
+use super::server::{Failure, Server, locate};
+use super::{NOTHING, print_json, print_page};
+use crate::address::{self, Target};
 use crate::options::Doctor;
+use crate::output::Page;
 use checks::{Finding, Level};
-use facts::Node;
+use facts::{Node, Sentinel};
+use redis::ConnectionInfo;
 use serde_json::json;
 
-pub fn doctor(url: &str, options: &Doctor) -> Result<u8, Failure> {
-    let address = address::of(url).map_err(|error| Failure::Refused(error.to_string()))?;
+/// So many servers are looked at.
+const MOST: usize = 64;
+
+pub fn doctor(target: &Target, options: &Doctor) -> Result<u8, Failure> {
+    let mut findings = Vec::new();
+    if let Target::Sentinels {
+        name, sentinels, ..
+    } = target
+    {
+        for sentinel in sentinels {
+            findings.extend(match Sentinel::examine(sentinel, name) {
+                Ok(sentinel) => checks::of_sentinel(&sentinel, name, options.grace),
+                Err(failure) => checks::of_unreachable("Sentinel", &failure),
+            });
+        }
+    }
+    let address = locate(target)?;
     let mut server = Server::connect(address.clone())?;
     let node = Node::examine(&address, &mut server)?;
-    let mut findings = checks::of_server(&node);
-    for (host, port) in node.replicas() {
-        let address = address::at(&address, &host, port);
-        let name = address::name(&address);
-        let replica = Server::connect(address.clone())
-            .and_then(|mut replica| Node::examine(&address, &mut replica));
-        findings.extend(match replica {
-            Ok(replica) => checks::of_replica(&replica, &node),
-            Err(failure) => checks::of_unreachable(name, &failure),
-        });
-    }
+    findings.extend(checks::of_server(&node));
+    let mut seen = vec![node.name.clone()];
+    look_at_replicas(&address, &node, &mut seen, &mut findings);
+    let mut page = Page::default();
     for finding in &findings {
         match options.json {
             true => print_json(&as_json(finding))?,
-            false => print(&line(finding))?,
+            false => show(finding, &mut page),
         }
     }
+    print_page(&page)?;
     let is_wrong = findings.iter().any(|finding| finding.level == Level::Wrong);
     Ok(if is_wrong { NOTHING } else { 0 })
+}
+
+/// All along the chain.
+fn look_at_replicas(
+    address: &ConnectionInfo,
+    node: &Node,
+    seen: &mut Vec<String>,
+    findings: &mut Vec<Finding>,
+) {
+    for link in node.replicas() {
+        let address = address::at(address, &link.host, link.port);
+        let name = address::name(&address);
+        if seen.contains(&name) || seen.len() >= MOST {
+            continue;
+        }
+        seen.push(name);
+        let replica = Server::connect(address.clone())
+            .and_then(|mut replica| Node::examine(&address, &mut replica));
+        match replica {
+            Ok(replica) => {
+                findings.extend(checks::of_replica(&replica, node));
+                look_at_replicas(&address, &replica, seen, findings);
+            }
+            Err(failure) => findings.extend(checks::of_unreachable("replica", &failure)),
+        }
+    }
 }
 
 fn as_json(finding: &Finding) -> serde_json::Value {
@@ -43,19 +80,32 @@ fn as_json(finding: &Finding) -> serde_json::Value {
         "server": finding.server,
         "finding": finding.what,
         "advice": finding.advice,
+        "command": finding.command,
     })
 }
 
-fn line(finding: &Finding) -> String {
+fn show(finding: &Finding, page: &mut Page) {
     let Finding {
         level,
         server,
         what,
         advice,
+        command,
     } = finding;
-    let level = level.name();
-    let advice = advice
-        .as_ref()
-        .map_or(String::new(), |advice| format!("        {advice}\n"));
-    format!("{level:6}  {server}: {what}\n{advice}")
+    let name = level.name();
+    let server = match server.is_empty() {
+        true => String::new(),
+        false => format!("{server}: "),
+    };
+    page.painted(
+        level.paint(),
+        name.len(),
+        format!("{name:6}  {server}{what}"),
+    );
+    if let Some(advice) = advice {
+        page.line(format!("        {advice}"));
+    }
+    if let Some(command) = command {
+        page.line(format!("        $ {command}"));
+    }
 }

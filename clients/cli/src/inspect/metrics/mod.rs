@@ -7,6 +7,7 @@ mod text;
 
 use super::print;
 use super::server::{Failure, Server};
+use crate::address::Target;
 use crate::options::Metrics;
 use crate::output;
 use http_body_util::Full;
@@ -40,21 +41,21 @@ const ALL_WITHIN: Duration = Duration::from_secs(30);
 /// The text format that Prometheus reads.
 const FORMAT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
-pub fn metrics(url: &str, options: &Metrics) -> Result<u8, Failure> {
+pub fn metrics(target: &Target, options: &Metrics) -> Result<u8, Failure> {
     let Some(address) = options.listen else {
-        print(&ask(url)?)?;
+        print(&ask(target)?)?;
         return Ok(0);
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    LocalSet::new().block_on(&runtime, serve(url.into(), address))
+    LocalSet::new().block_on(&runtime, serve(target.clone(), address))
 }
 
-fn ask(url: &str) -> Result<String, Failure> {
-    let mut server = Server::at(url)?;
+fn ask(target: &Target) -> Result<String, Failure> {
+    let mut server = Server::at(target)?;
     let info = server.info("tether")?;
-    text::metrics(&info).ok_or_else(Failure::no_module)
+    text::metrics(&info).ok_or_else(|| Failure::no_module(&server.name))
 }
 
 /// The connections that are open.
@@ -86,18 +87,18 @@ impl Places {
 
 /// What all connections share.
 struct Desk {
-    url: Arc<str>,
+    target: Target,
     turns: Arc<Semaphore>,
 }
 
 /// Ends only if nobody can connect any more.
-async fn serve(url: Arc<str>, address: SocketAddr) -> Result<u8, Failure> {
+async fn serve(target: Target, address: SocketAddr) -> Result<u8, Failure> {
     let cannot = |error: io::Error| Failure::Failed(format!("{address}: {error}"));
     let listener = TcpListener::bind(address).await.map_err(cannot)?;
     let address = listener.local_addr()?;
     print(&format!("http://{address}/metrics\n"))?;
     let turns = Arc::new(Semaphore::new(AT_ONCE));
-    let desk = Rc::new(Desk { url, turns });
+    let desk = Rc::new(Desk { target, turns });
     let mut places = Places::default();
     loop {
         let stream = match listener.accept().await {
@@ -142,10 +143,10 @@ async fn answer<B>(
         return Ok(with_status(nothing, StatusCode::NOT_FOUND));
     }
     let turn = desk.turns.clone().acquire_owned().await;
-    let url = desk.url.clone();
+    let target = desk.target.clone();
     let asked = spawn_blocking(move || {
         let _turn = turn;
-        ask(&url)
+        ask(&target)
     });
     let asked = asked.await;
     let text = match asked {

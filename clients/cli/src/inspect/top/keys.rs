@@ -70,15 +70,16 @@ struct Listed {
 }
 
 impl Sampler {
-    /// The `count` busiest keys.
+    /// The `count` busiest keys of those that fit the pattern, if there is one; it is always the same.
     pub fn look(
         &mut self,
         server: &mut Server,
         order: Order,
+        pattern: &[u8],
         count: usize,
     ) -> Result<Sample, Failure> {
         let begins = self.cursor.is_empty();
-        let listed = self.list(server)?;
+        let listed = self.list(server, pattern)?;
         let is_complete = begins && self.cursor.is_empty();
         let mut names = candidates(&listed);
         if !is_complete {
@@ -101,7 +102,11 @@ impl Sampler {
     }
 
     /// Some keys from where the last look ended.
-    fn list(&mut self, server: &mut Server) -> Result<HashMap<Vec<u8>, Listed>, Failure> {
+    fn list(
+        &mut self,
+        server: &mut Server,
+        pattern: &[u8],
+    ) -> Result<HashMap<Vec<u8>, Listed>, Failure> {
         let mut listed = HashMap::new();
         for _ in 0..LISTED / STEP {
             let from = if self.cursor.is_empty() {
@@ -111,6 +116,9 @@ impl Sampler {
             };
             let mut question = cmd("LOCK.LIST");
             question.arg(from).arg("COUNT").arg(STEP);
+            if !pattern.is_empty() {
+                question.arg("MATCH").arg(pattern);
+            }
             let (next, keys): (String, Vec<Map>) = server.ask(&question)?;
             for key in keys {
                 if let Value::BulkString(name) = key.get("key") {

@@ -1,12 +1,11 @@
-//! Drawing on a terminal. Its settings are left as they are: whatever ends this, nothing must be put back.
+//! Drawing on a terminal.
 
+use crate::output::{self, Page};
 use rustix::termios::tcgetwinsize;
 use std::io::{IsTerminal, stdout};
 
-/// Names of keys are cut after so many letters, so that there is room for the rest of the line.
-pub const LONGEST_NAME: usize = 40;
-/// Lines above the keys, with the titles.
-const HEAD: u16 = 4;
+/// Lines above the keys, with the titles, and the line for the cursor.
+const ABOVE: u16 = 5;
 /// Where the terminal does not know its size.
 const USUAL: (u16, u16) = (24, 80);
 
@@ -31,14 +30,22 @@ impl Screen {
     /// How many keys there is room for.
     pub fn room_for_keys(&self) -> Option<u64> {
         let (rows, _) = size();
-        Some(rows.saturating_sub(HEAD + 1).into())
+        Some(rows.saturating_sub(ABOVE).into())
     }
 
-    /// What is to be written to the terminal.
-    pub fn draw(&mut self, text: &str) -> String {
+    /// How wide a line may be.
+    pub fn width(&self) -> usize {
+        size().1.into()
+    }
+
+    /// What is to be written to the terminal: a page, and below it a last line.
+    pub fn draw(&mut self, page: &Page, last: &str) -> String {
         let clear = if self.is_drawn { "" } else { CLEAR_SCREEN };
         self.is_drawn = true;
-        format!("{clear}{}", drawn(text, size()))
+        format!(
+            "{clear}{}",
+            drawn(page, last, size(), output::has_colours())
+        )
     }
 }
 
@@ -50,16 +57,22 @@ fn size() -> (u16, u16) {
     }
 }
 
-/// As much of a text as there is room for, over what was drawn before. The last row stays free for the cursor.
-fn drawn(text: &str, (rows, columns): (u16, u16)) -> String {
+/// As much of a page as there is room for, over what was drawn before. The last row is that of the cursor.
+fn drawn(page: &Page, last: &str, (rows, columns): (u16, u16), is_painted: bool) -> String {
     let mut drawn = format!("{CUT_LONG_LINES}{GO_HOME}");
     let is_low = rows < 2;
-    for line in text.lines().take(rows.saturating_sub(1).max(1).into()) {
-        drawn.extend(line.chars().take(columns.into()));
+    let width = usize::from(columns);
+    let lines = page.rendered(Some(width), is_painted);
+    for line in lines.take(rows.saturating_sub(1).max(1).into()) {
+        drawn.push_str(&line);
         drawn.push_str(CLEAR_REST_OF_LINE);
         drawn.push_str(if is_low { "" } else { "\n" });
     }
     drawn.push_str(CLEAR_BELOW);
+    if !is_low {
+        let last = output::escaped(last, &[]);
+        drawn.push_str(&output::cut(&last, width.saturating_sub(1)));
+    }
     drawn.push_str(WRAP_LONG_LINES);
     drawn
 }
@@ -67,6 +80,12 @@ fn drawn(text: &str, (rows, columns): (u16, u16)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn page(text: &str) -> Page {
+        let mut page = Page::default();
+        text.lines().for_each(|line| page.line(line));
+        page
+    }
 
     /// Without what steers the terminal.
     fn lines(drawn: &str) -> Vec<String> {
@@ -85,16 +104,19 @@ mod tests {
 
     #[test]
     fn what_there_is_no_room_for_is_cut() {
-        let text = "déjà vu\nsecond\nthird\n";
-        let whole = ["déjà vu", "second", "third", ""];
-        assert_eq!(lines(&drawn(text, (24, 80))), whole);
-        assert_eq!(lines(&drawn(text, (3, 4))), ["déjà", "seco", ""]);
-        assert_eq!(lines(&drawn(text, (1, 2))), ["dé"]);
+        let page = page("déjà vu\nsecond\nthird\n");
+        let shown = |size| lines(&drawn(&page, "last words", size, false));
+        assert_eq!(
+            shown((24, 80)),
+            ["déjà vu", "second", "third", "last words"]
+        );
+        assert_eq!(shown((3, 4)), ["déj…", "sec…", "la…"]);
+        assert_eq!(shown((1, 2)), ["d…"]);
     }
 
     #[test]
     fn what_was_drawn_before_is_gone() {
-        let drawn = drawn("one\n", (24, 80));
+        let drawn = drawn(&page("one\n"), "", (24, 80), false);
         assert!(drawn.contains("one\x1b[K\n\x1b[J"), "{drawn:?}");
     }
 }

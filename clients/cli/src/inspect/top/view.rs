@@ -5,26 +5,27 @@ use super::keys::BusyKey;
 use crate::inspect::names;
 use crate::inspect::reply::{Map, json_of};
 use crate::inspect::text::{shown, table, time};
+use crate::output::{Page, cut};
 use serde_json::{Value as Json, json};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Names of keys are cut after so many letters, if that is said.
-pub fn text(look: &Look, longest_name: Option<usize>) -> String {
-    let mut text = head(look);
-    let is_replica = look.counters.is_replica();
-    if look.keys.is_empty() {
-        text.push_str(if is_replica {
-            "the master alone knows who holds keys and who waits\n"
-        } else {
-            "no key that this user may read is held or waited for\n"
-        });
-        return text;
+/// Lines that are as wide as that at most.
+pub fn page(look: &Look, width: Option<usize>) -> Page {
+    let mut page = Page::default();
+    for line in head(look).lines() {
+        page.line(width.map_or_else(|| line.to_owned(), |width| cut(line, width)));
     }
-    let rows: Vec<_> = look
-        .keys
-        .iter()
-        .map(|key| row(key, longest_name.unwrap_or(usize::MAX)))
-        .collect();
+    if look.keys.is_empty() {
+        page.line(if look.counters.is_replica() {
+            "the master alone knows who holds keys and who waits"
+        } else if look.pattern.is_empty() {
+            "no key that this user may read is held or waited for"
+        } else {
+            "no such key that this user may read is held or waited for"
+        });
+        return page;
+    }
+    let rows: Vec<_> = look.keys.iter().map(row).collect();
     let [name, host, pid] = names::TITLES;
     let titles = [
         "KEY",
@@ -40,8 +41,8 @@ pub fn text(look: &Look, longest_name: Option<usize>) -> String {
         "MODE",
         "WAITS FOR",
     ];
-    text.push_str(&table(titles, &rows));
-    text
+    table(&mut page, titles, &rows, width);
+    page
 }
 
 /// The server, what it counts, what was lost, and what is wrong; each in a line.
@@ -109,7 +110,7 @@ fn newly_lost(look: &Look, reason: &str) -> Option<u64> {
     Some(look.counters.growth(earlier, &name))
 }
 
-fn row(key: &BusyKey, longest_name: usize) -> [String; 12] {
+fn row(key: &BusyKey) -> [String; 12] {
     let of_holder = |name| key.holder.as_ref().map(|holder: &Map| holder.text(name));
     let of_holder = |name| of_holder(name).unwrap_or_default();
     let mut holder = match of_holder("session").as_str() {
@@ -119,10 +120,6 @@ fn row(key: &BusyKey, longest_name: usize) -> [String; 12] {
     if key.holders > 1 {
         holder.push_str(&format!(",+{}", key.holders - 1));
     }
-    let cut = |text: String| match text.char_indices().nth(longest_name) {
-        Some((at, _)) => format!("{}...", &text[..at]),
-        None => text,
-    };
     let spent = |ms: Option<i64>| ms.map_or(String::new(), time);
     let waits_for = match &key.waits_for {
         redis::Value::BulkString(name) => shown(name),
@@ -130,18 +127,18 @@ fn row(key: &BusyKey, longest_name: usize) -> [String; 12] {
     };
     let [name, host, pid] = key.holder.as_ref().map(names::of).unwrap_or_default();
     [
-        cut(shown(&key.name)),
+        shown(&key.name),
         key.waiters.to_string(),
         spent(key.waiting_ms),
         spent(key.held_ms()),
         holder,
-        cut(name),
-        cut(host),
+        name,
+        host,
         pid,
         of_holder("addr"),
         spent(key.idle_ms),
         key.kind.clone(),
-        cut(waits_for),
+        waits_for,
     ]
 }
 
@@ -157,25 +154,25 @@ pub fn json(look: &Look) -> Json {
     let newly: Option<serde_json::Map<_, _>> = now.losses().map(newly).collect();
     let keys: Vec<_> = look.keys.iter().map(json_of_key).collect();
     json!({
-        "time-ms": milliseconds_since_1970(),
+        "time_ms": milliseconds_since_1970(),
         "server": look.server,
         "db": look.db,
         "role": now.role(),
-        "server-version": now.version(),
+        "server_version": now.version(),
         "version": now.module_version(),
-        "uptime-s": now.number("uptime_in_seconds"),
+        "uptime_s": now.number("uptime_in_seconds"),
         "fault": now.fault(),
-        "quarantine-left-ms": now.quarantine_left_ms(),
+        "quarantine_left_ms": now.quarantine_left_ms(),
         "holds": count("holds"),
-        "temporary-keys": count("temporary_keys"),
+        "temporary_keys": count("temporary_keys"),
         "waiters": count("waiters"),
-        "sessions-attached": count("sessions_attached"),
-        "sessions-detached": count("sessions_detached"),
+        "sessions_attached": count("sessions_attached"),
+        "sessions_detached": count("sessions_detached"),
         "grants": count("grants_total"),
-        "grants-per-second": look.earlier.map(|earlier| now.grants_per_second(earlier)),
+        "grants_per_second": look.earlier.map(|earlier| now.grants_per_second(earlier)),
         "lost": lost,
-        "newly-lost": newly,
-        "keys-looked-at": look.listed,
+        "newly_lost": newly,
+        "keys_looked_at": look.listed,
         "complete": look.is_complete,
         "keys": keys,
     })
@@ -185,12 +182,12 @@ fn json_of_key(key: &BusyKey) -> Json {
     json!({
         "key": String::from_utf8_lossy(&key.name),
         "kind": key.kind,
-        "waiter-count": key.waiters,
-        "waiting-ms": key.waiting_ms,
-        "holder-count": key.holders,
+        "waiter_count": key.waiters,
+        "waiting_ms": key.waiting_ms,
+        "holder_count": key.holders,
         "holder": key.holder.as_ref().map(Map::json),
-        "idle-ms": key.idle_ms,
-        "waits-for": json_of(&key.waits_for),
+        "idle_ms": key.idle_ms,
+        "waits_for": json_of(&key.waits_for),
     })
 }
 
