@@ -11,9 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import redis
 
 import tether_locks.asyncio as aio
-from tether_locks import CrossSlot, Locks, Lost, Taken
+from tether_locks import CrossSlot, Locks, Lost, Stale, Taken
 from tether_locks._state import slot_of
 
 from .conftest import DEADLINE_S, Server, eventually, free_port
@@ -165,6 +166,21 @@ def test_a_presence_goes_with_its_slot_and_tells_the_difference(pair: Pair) -> N
             high.run("DEL", HIGH + "x")
 
     asyncio.run(asyncio.wait_for(story(), DEADLINE_S))
+
+
+def test_data_in_a_cluster_has_its_fence_in_its_slot(pair: Pair) -> None:
+    data: Any = redis.RedisCluster(host="127.0.0.1", port=pair.nodes[0].port)
+    script = "return redis.call('SET', KEYS[1], ARGV[1])"
+    with Locks(pair.nodes[0].url, cluster=True) as locks, locks.lock(LOW) as held:
+        for tag in (LOW, HIGH):
+            for value in ("1", "2"):
+                held.run_on(data, script, fence=tag + "f", keys=[tag + "x"], args=[value])
+            assert data.get(tag + "x") == b"2"
+            data.set(tag + "f", held.token + 1)
+            with pytest.raises(Stale):
+                held.run_on(data, script, fence=tag + "f", keys=[tag + "x"], args=["3"])
+            data.delete(tag + "f", tag + "x")
+    data.close()
 
 
 def test_who_is_cancelled_while_it_is_referred_leaves_nothing(pair: Pair) -> None:

@@ -259,7 +259,10 @@ def test_who_polls_comes_last_while_ours_queue(server: Server, locks: Locks) -> 
         eventually(lambda: len(set(turns)) == 2)
         until, polls = len(turns) + 200, []
         while len(turns) < until:
-            polls.append(OLD["redis-py"].acquire(server.client, 1) is not None)
+            mine = OLD["redis-py"].acquire(server.client, 60)
+            polls.append(mine is not None)
+            if mine is not None:
+                OLD["redis-py"].release(mine)
         stop.set()
         for each in both:
             each.result(DEADLINE_S)
