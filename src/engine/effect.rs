@@ -329,6 +329,10 @@ pub enum Refusal {
     IndexIncomplete,
     /// A page was asked for without a watch.
     NotWatched,
+    /// That one connection watches.
+    TooManyPrefixes {
+        limit: u32,
+    },
     /// Of the prefixes that are watched in a database.
     TooManyPrefixLengths {
         limit: usize,

@@ -77,6 +77,8 @@ pub struct WatchPrefix<'a> {
     pub keys_only: bool,
     /// What the connection may see, as a number: it has another when its user or the user's rights are others.
     pub sight: u64,
+    /// Keys of the page, if that is less than [`Limits::keys_per_page`](super::Limits::keys_per_page).
+    pub at_most: usize,
 }
 
 /// Each event up to `BlockRefused` emits one reply.
@@ -160,7 +162,8 @@ pub enum Event<'a> {
         prefix: Key<'a>,
         last: &'a [u8],
     },
-    /// What these connections may see is not what it was when they began to watch prefixes: their watches end.
+    /// What these connections may see is not what it was when they began to watch prefixes: they are told of no key any more, and
+    /// that each of their watches is over, which [`Event::Reap`] goes on with.
     SightLost { clients: &'a [ClientId] },
     /// A watched prefix belongs to another server now (its slot moved in a cluster): its watches end.
     PrefixElsewhere { prefix: Key<'a> },

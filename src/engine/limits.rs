@@ -11,6 +11,8 @@ pub struct Limits {
     /// from the data set.
     pub watch_bytes_per_client: u32,
     pub watch_bytes: u32,
+    /// UNWATCHTP and a WATCHTP with other rights remove all of them in one step.
+    pub prefixes_per_client: u32,
     pub keys_per_client: u32,
     /// All users together.
     pub sessions: u32,
@@ -29,6 +31,7 @@ impl Limits {
         watches_per_client: 65_536,
         watch_bytes_per_client: 8 << 20,
         watch_bytes: 64 << 20,
+        prefixes_per_client: 4096,
         keys_per_client: 65_536,
         sessions: 65_536,
         sessions_per_user: 32_768,
@@ -148,6 +151,7 @@ const _: () = {
     assert!(limits.compatible_grants_per_event * STEPS_PER_GRANT < limits.steps_per_event);
     assert!(limits.sessions_per_user < limits.sessions);
     assert!(limits.watch_bytes_per_client < limits.watch_bytes);
+    assert!(limits.prefixes_per_client <= limits.watches_per_client);
     // A key's holders and their waits leave steps for the rest of a cycle.
     assert!(LOOKS_BEFORE_WALK < WALK_HOLDERS_PER_KEY && 2 * WALK_HOLDERS_PER_KEY <= WALK_STEPS / 2);
     assert!(HOLDS_SEARCHED <= ENTRIES_COUNTED && WHY_STEPS <= ENTRIES_COUNTED);

@@ -8,6 +8,7 @@
 //!   outbox.rs       queued pushes and their limits    io_threads.rs   clients kept in the main thread
 //!   release.rs      versions of tether: this one, and those that wrote its input
 //!   losses.rs       the log of lost holds           program.rs      build ids, and those that have qualified
+//!   pages.rs        how long a page of WATCHTP may be
 //! ```
 
 pub mod attribution;
@@ -15,6 +16,7 @@ pub mod blocked;
 pub mod io_threads;
 pub mod losses;
 pub mod outbox;
+pub mod pages;
 pub mod program;
 pub mod recheck;
 pub mod release;

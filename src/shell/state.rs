@@ -6,6 +6,7 @@ use crate::policy::blocked::Blocked;
 use crate::policy::io_threads::IoThreads;
 use crate::policy::losses::LossLog;
 use crate::policy::outbox::Outbox;
+use crate::policy::pages::Pages;
 use crate::policy::recheck::Queue;
 use crate::policy::release::Release;
 use crate::policy::rights::Rights;
@@ -155,6 +156,8 @@ pub struct Shell {
     pub prefix_slots: Scoped<Option<(Moment, SlotSet)>>,
     /// What users may see, as numbers; see `server/rights.rs`.
     pub sights: Scoped<Sights>,
+    /// Of this turn of the server's event loop.
+    pub pages: Cell<Pages>,
     /// Keys of migrated slots may have been deleted since the last recheck.
     pub trims: Cell<bool>,
     pub settings: Cell<Settings>,

@@ -3,7 +3,7 @@
 use crate::engine::Event;
 use crate::shell::bridge::recheck::{self, KeyScope};
 use crate::shell::bridge::{acks, slices, slots, tell};
-use crate::shell::delivery::{blocked, push};
+use crate::shell::delivery::{blocked, presence, push};
 use crate::shell::guard::guard;
 use crate::shell::persistence::aof;
 use crate::shell::server::{epochs, io_threads, replicas, subscriptions};
@@ -24,6 +24,7 @@ pub unsafe extern "C" fn tick(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
 
 fn go_off(ctx: Ctx<'_>) {
     timer::gone_off();
+    presence::turn_ended();
     shell().is_behind.set(false);
     shell().has_started.set(true);
     recheck::handle_deferred(ctx, KeyScope::All);

@@ -106,6 +106,9 @@ fn prefix_error(refusal: &Refusal) -> String {
         Refusal::NotWatched => {
             "ERR this connection does not watch the prefix; begin without AFTER".to_owned()
         }
+        Refusal::TooManyPrefixes { limit } => {
+            format!("ERR this connection watches too many prefixes (at most {limit})")
+        }
         Refusal::TooManyPrefixLengths { limit } => format!(
             "ERR too many lengths of prefixes are watched in this database (at most {limit})"
         ),

@@ -145,6 +145,55 @@ fn a_session_is_killed_whose_connection_is_gone_waits_or_kills_it_itself() {
     assert_eq!(of_holder(&server, "o", "session"), null());
 }
 
+/// It asked to be told of nothing. So whoever kills its session kills the connection, too.
+#[test]
+fn a_connection_whose_session_held_nothing_is_not_told_and_is_killed_along() {
+    let server = Server::start();
+    let (mut operator, mut next) = (server.resp3(), server.resp3());
+    let (mut client, secret) = with_session(&server, A_DAY);
+    operator.run("LOCK.ACQUIRE k");
+    queue_push(&mut client, "LOCK.ACQUIRE k NOTIFY WAIT 0 PUSH");
+    let id = id_of(&mut operator);
+    assert_eq!(kill(&mut operator, &id), int(0));
+    assert_eq!(server.settled(&mut client), [""; 0]);
+    // What it is granted is not its session's, and goes with it.
+    operator.run("LOCK.RELEASE k");
+    assert!(client.next_push().starts_with("lock k "));
+    assert_eq!(of_holder(&server, "k", "session"), null());
+    queue(&server, &mut next, "LOCK.ACQUIRE k WAIT 0");
+    quit(&server, client);
+    assert!(next.read_reply().number() > 0);
+    assert!(
+        operator
+            .refused(["SESSION.RESUME", &secret])
+            .starts_with("NOSESSION")
+    );
+    next.run("LOCK.RELEASE k");
+    // The connection is killed in the same step: it is granted nothing in between.
+    let (mut client, secret) = with_session(&server, A_DAY);
+    operator.run("LOCK.ACQUIRE k");
+    queue_push(&mut client, "LOCK.ACQUIRE k NOTIFY WAIT 0 PUSH");
+    let line = &list(&mut operator)[0];
+    let (id, connection) = (line[0].number(), line[1].number());
+    operator.run_all(&["MULTI"]);
+    operator.run(["SESSION.KILL", &id.to_string()]);
+    operator.run(["CLIENT", "KILL", "ID", &connection.to_string()]);
+    operator.run("LOCK.RELEASE k");
+    let replies = operator.run("EXEC").items();
+    assert_eq!(replies[..2], [int(0), int(1)]);
+    client.expect_closed();
+    assert_eq!(operator.call("EXISTS k"), int(0));
+    let mut again = server.resp3();
+    assert!(
+        again
+            .refused(["SESSION.RESUME", &secret])
+            .starts_with("NOSESSION")
+    );
+    start(&mut again, A_DAY);
+    again.run("LOCK.ACQUIRE k");
+    assert_ne!(of_holder(&server, "k", "session"), null());
+}
+
 #[test]
 fn very_many_holds_of_a_killed_session_go_in_slices() {
     const MANY: i64 = 5000;

@@ -62,6 +62,28 @@ fn a_session_that_is_attached_moves() {
     assert_eq!(two.call("DELTP a"), int(1));
 }
 
+/// Its place in the queue is the former connection's, until that ends.
+#[test]
+fn who_resumes_waits_behind_the_place_of_the_former_connection() {
+    let server = Server::start();
+    let (mut one, secret) = with_session(&server, A_DAY);
+    let (mut two, mut other) = (server.resp3(), server.resp3());
+    other.run("LOCK.ACQUIRE k");
+    queue_push(&mut one, "LOCK.ACQUIRE k OWNER .1 NOTIFY WAIT 0 PUSH");
+    assert_eq!(two.call(["SESSION.RESUME", &secret, "NOTIFY"]), int(0));
+    let mine = two.run("LOCK.MINE").items();
+    assert_eq!(mine[1], Frame::Array(vec![]), "it is not the session's");
+    queue_push(&mut two, "LOCK.ACQUIRE k OWNER .1 NOTIFY WAIT 0 PUSH");
+    other.run("LOCK.RELEASE k");
+    assert!(one.next_push().starts_with("lock k "));
+    assert_eq!(of_holder(&server, "k", "session"), null());
+    assert_eq!(server.settled(&mut two), [""; 0]);
+    quit(&server, one);
+    assert!(two.next_push().starts_with("lock k "));
+    assert_ne!(of_holder(&server, "k", "session"), null());
+    assert_eq!(sessions(&server), [1, 0]);
+}
+
 #[test]
 fn a_loss_is_told_to_the_connection_that_is_attached() {
     let server = Server::start();

@@ -169,6 +169,7 @@ impl Machine {
                     goes_on,
                     keys_only,
                     sight,
+                    at_most: usize::MAX,
                 };
                 self.tell(None, Event::WatchPrefix(watch));
             }

@@ -3,17 +3,30 @@
 use std::collections::{BTreeMap, BTreeSet};
 use tether::engine::{
     Acquire, Cause, ClientId, Db, Effect, Engine, Event, Form, Key, KeySnapshot, KeyState, Limits,
-    Mode, Moment, News, PresenceChange, Refusal, Reply, SnapshotPage, Terms, Token, WatchPrefix,
+    Mode, Moment, News, Over, PresenceChange, Refusal, Reply, SnapshotPage, Terms, Token,
+    WatchPrefix,
 };
 
 const WATCHER: ClientId = ClientId(1);
 const OWNER: ClientId = ClientId(2);
 
-#[derive(Default)]
 struct World {
     engine: Engine,
     /// What the watcher is told: names and changes.
     told: Vec<(Vec<u8>, PresenceChange)>,
+    sight: u64,
+    at_most: usize,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        World {
+            engine: Engine::default(),
+            told: Vec::new(),
+            sight: 7,
+            at_most: usize::MAX,
+        }
+    }
 }
 
 impl World {
@@ -73,7 +86,8 @@ impl World {
             prefix: key(prefix),
             goes_on,
             keys_only: false,
-            sight: 7,
+            sight: self.sight,
+            at_most: self.at_most,
         }));
         match reply {
             Some(Reply::Page(page)) => Ok(*page),
@@ -258,7 +272,143 @@ fn who_sees_otherwise_watches_no_longer() {
         goes_on: true,
         keys_only: false,
         sight: 8,
+        at_most: usize::MAX,
     }));
     assert_eq!(reply, Some(Reply::Refused(Refusal::NotWatched)));
     assert_eq!((world.told.len(), world.engine.gauges().watches), (5, 0));
+}
+
+/// Very many watches that are over are told of in slices. Until then their connection is told of nothing else.
+#[test]
+fn who_sees_otherwise_is_told_in_slices_and_of_no_key_meanwhile() {
+    const PREFIXES: usize = 2_000;
+    let mut world = World::default();
+    world.engine.set_limits(limits(100));
+    for number in 0..PREFIXES {
+        world.watch(&format!("{number:04}"), false).expect("room");
+    }
+    let clients = &[WATCHER];
+    world.handle(Event::SightLost { clients });
+    assert_eq!(world.told.len(), 100);
+    assert!(world.engine.is_any_blind());
+    world.settp("1999x");
+    world.settp("0001x");
+    assert_eq!(
+        world.told.len(),
+        100,
+        "it hears of a key that it may not see"
+    );
+    // Once more, as a shell may: nothing is told twice.
+    world.handle(Event::SightLost { clients });
+    assert_eq!(world.told.len(), 200);
+    world.engine.check_invariants();
+    // What is given up meanwhile ends without a word.
+    let (client, prefix) = (WATCHER, Some(key("1998")));
+    let reply = world.handle(Event::UnwatchPrefix { client, prefix });
+    assert_eq!(reply, Some(Reply::Integer(1)));
+    while world.engine.is_any_blind() {
+        let before = world.told.len();
+        world.handle(Event::Reap { steps: 50 });
+        assert!(world.told.len() - before <= 50);
+    }
+    let over = PresenceChange::Over(Over::NoPermission);
+    assert!(world.told.iter().all(|(_, told)| *told == over));
+    let told: BTreeSet<_> = world.told.iter().map(|(prefix, _)| prefix).collect();
+    assert_eq!((told.len(), world.told.len()), (PREFIXES - 1, PREFIXES - 1));
+    assert_eq!(world.engine.gauges().watches, 0);
+    world.engine.check_invariants();
+}
+
+/// It is told first of all that is over, and sees again.
+#[test]
+fn who_watches_anew_while_it_is_told_of_ends_hears_the_rest_before() {
+    const PREFIXES: usize = 300;
+    let mut world = World::default();
+    world.engine.set_limits(limits(100));
+    for number in 0..PREFIXES {
+        world.watch(&format!("{number:04}"), false).expect("room");
+    }
+    let clients = &[WATCHER];
+    world.handle(Event::SightLost { clients });
+    world.sight = 8;
+    world.watch("0299", false).expect("room");
+    // Of what it watches again, it is told no end.
+    assert_eq!(world.told.len(), PREFIXES - 1);
+    assert_eq!(world.engine.gauges().watches, 1);
+    world.settp("0299x");
+    assert_eq!(world.told.len(), PREFIXES);
+    world.handle(Event::Reap { steps: 50 });
+    assert!(!world.engine.is_any_blind());
+    assert_eq!(world.engine.gauges().watches, 1);
+    world.engine.check_invariants();
+}
+
+/// A connection that ends, or gives its watches up, while it is to be told of them.
+#[test]
+fn who_is_gone_is_told_of_no_end() {
+    for ends in [true, false] {
+        let mut world = World::default();
+        world.engine.set_limits(limits(100));
+        for number in 0..300 {
+            world.watch(&format!("{number:04}"), false).expect("room");
+        }
+        let clients = &[WATCHER];
+        world.handle(Event::SightLost { clients });
+        let (client, prefix) = (WATCHER, None);
+        if ends {
+            world.handle(Event::Ended { client });
+        } else {
+            let reply = world.handle(Event::UnwatchPrefix { client, prefix });
+            assert_eq!(reply, Some(Reply::Integer(200)));
+        }
+        while world.engine.is_any_blind() || world.engine.has_dead_waits() {
+            world.handle(Event::Reap { steps: 50 });
+        }
+        assert_eq!(world.told.len(), 100);
+        assert_eq!(world.engine.gauges().watches, 0);
+        world.engine.check_invariants();
+    }
+}
+
+#[test]
+fn a_connection_watches_so_many_prefixes_at_most() {
+    let mut world = World::default();
+    world.engine.set_limits(Limits {
+        prefixes_per_client: 3,
+        ..limits(100)
+    });
+    for prefix in ["a", "b", "c", "a"] {
+        world.watch(prefix, false).expect("room");
+    }
+    let refused = Err(Refusal::TooManyPrefixes { limit: 3 });
+    assert_eq!(world.watch("d", false), refused);
+    assert!(world.watch("c", true).expect("a watch").is_last);
+    let (client, prefix) = (WATCHER, Some(key("b")));
+    world.handle(Event::UnwatchPrefix { client, prefix });
+    world.watch("d", false).expect("room");
+    assert_eq!(world.engine.gauges().watches, 3);
+}
+
+/// A page can have fewer keys than others. What it lacks comes with the next, and is told of from then on.
+#[test]
+fn a_page_has_no_more_keys_than_it_may() {
+    let mut world = World::default();
+    world.engine.set_limits(limits(100));
+    for number in 0..8 {
+        world.settp(&format!("k{number}"));
+    }
+    for (at_most, keys) in [(3, 3), (0, 1), (2, 2)] {
+        world.at_most = at_most;
+        let page = world.watch("k", false).expect("an index");
+        assert_eq!((page.entries.len(), page.is_last), (keys, false));
+    }
+    world.deltp("k1");
+    world.deltp("k2");
+    assert_eq!(world.told.len(), 1);
+    world.at_most = 4;
+    let page = world.watch("k", true).expect("a watch");
+    assert_eq!(&*page.entries[0].0, b"k3");
+    assert_eq!((page.entries.len(), page.is_last), (4, false));
+    let page = world.watch("k", true).expect("a watch");
+    assert_eq!((page.entries.len(), page.is_last), (1, true));
 }

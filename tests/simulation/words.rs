@@ -129,6 +129,7 @@ pub fn answer(reply: Said) -> Reply {
         Refusal::TooManyExtras { .. } => "ERR too many locks",
         Refusal::IndexIncomplete => "TRYAGAIN",
         Refusal::NotWatched => "ERR this connection does not watch",
+        Refusal::TooManyPrefixes { .. } => "ERR this connection watches too many",
         Refusal::TooManyPrefixLengths { .. } => "ERR too many lengths",
         Refusal::WrongType => "WRONGTYPE",
         Refusal::NotHeld => "NOTHELD",

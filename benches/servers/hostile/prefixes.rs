@@ -15,6 +15,8 @@ const FEW_WATCHERS: usize = 20;
 /// Those that ask for their first page at once.
 const COMERS: usize = 1_000;
 const MEMBERS: usize = 100_000;
+/// As many prefixes as a connection may watch.
+const PREFIXES: usize = 4096;
 /// As many keys as a connection may hold by default.
 const HOLDS: usize = 65_536;
 
@@ -48,15 +50,30 @@ pub const ATTACKS: &[Attack] = &[
         let by = ground.connect();
         ground.again(by, "PUBLISH channel some-thirty-bytes-of-words")
     }),
-    single("UNWATCHTP of very many prefixes", |ground| {
-        let by = prefixes(ground);
+    single("UNWATCHTP of as many prefixes as there may be", |ground| {
+        let by = prefixes(ground)[0];
         ground.once(by, "UNWATCHTP")
     }),
     single(
-        "the end of a connection with very many prefixes",
+        "the end of a connection with as many prefixes as there may be",
         |ground| {
-            let by = prefixes(ground);
+            let by = prefixes(ground)[0];
             ground.once(by, "QUIT")
+        },
+    ),
+    single(
+        "one change after a change of the rights of who watches very many prefixes",
+        |ground| {
+            let by = seen_otherwise(ground);
+            ground.once(by, "SETTP 000000 v")
+        },
+    ),
+    single(
+        "a prefix more after a change of the rights of who watches very many",
+        |ground| {
+            let watchers = prefixes(ground);
+            ground.connect_and("ACL SETUSER default resetkeys ~a*");
+            ground.once(watchers[0], "WATCHTP a00000")
         },
     ),
     single("SWAPDB with very many prefixes", |ground| {
@@ -210,13 +227,31 @@ fn every_length(ground: &mut Ground<'_>) {
     ground.run_each(watcher, prefixes);
 }
 
-/// A connection that watches very many prefixes.
-fn prefixes(ground: &mut Ground<'_>) -> usize {
-    let (watcher, many) = (ground.connect(), ground.many);
-    let prefixes = (0..many).map(|n| format!("WATCHTP {n:06}"));
-    ground.run_each(watcher, prefixes);
-    assert!(is_told(ground, watcher, "tether_watches", many));
-    watcher
+/// Connections that watch very many prefixes together, each but the last one as many as it may.
+fn prefixes(ground: &mut Ground<'_>) -> Vec<usize> {
+    let all: Vec<_> = (0..ground.many).collect();
+    let mut watchers = Vec::new();
+    for numbers in all.chunks(PREFIXES) {
+        let watcher = ground.connect();
+        let prefixes = numbers.iter().map(|n| format!("WATCHTP {n:06}"));
+        ground.run_each(watcher, prefixes);
+        watchers.push(watcher);
+    }
+    assert!(is_told(ground, watchers[0], "tether_watches", all.len()));
+    watchers
+}
+
+/// A connection whose change of a key shows that those which watch very many prefixes have other rights now.
+fn seen_otherwise(ground: &mut Ground<'_>) -> usize {
+    let by = ground.connect_and("ACL SETUSER owner on nopass ~* +@all");
+    ground.run(by, "AUTH owner any");
+    for (at, watcher) in prefixes(ground).into_iter().enumerate() {
+        // All of them watch this one, in place of another.
+        let another = format!("UNWATCHTP {:06}", at * PREFIXES + 1);
+        ground.run_each(watcher, [another, "WATCHTP 000000".to_owned()].into_iter());
+    }
+    ground.run(by, "ACL SETUSER default resetkeys ~a*");
+    by
 }
 
 /// So many keys with a prefix, which this connection makes.

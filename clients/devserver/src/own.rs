@@ -235,6 +235,7 @@ impl<'a> Caller<'_, 'a> {
                         goes_on,
                         keys_only,
                         sight,
+                        at_most: usize::MAX,
                     };
                     self.handle(Event::WatchPrefix(watch));
                 }

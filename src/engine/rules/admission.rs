@@ -85,10 +85,15 @@ impl Engine {
             watches_per_client,
             watch_bytes_per_client,
             watch_bytes,
+            prefixes_per_client,
             ..
         } = self.limits;
         let own = &self.clients[client];
         let is_new = watch.is_none();
+        if is_new && own.prefix_count >= prefixes_per_client {
+            let limit = prefixes_per_client;
+            return Err(Refusal::TooManyPrefixes { limit });
+        }
         if is_new && own.watches() >= watches_per_client {
             let limit = watches_per_client;
             return Err(Refusal::TooManyWatches { limit });

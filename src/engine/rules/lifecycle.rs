@@ -36,10 +36,12 @@ impl Engine {
         self.clients.end(client, Death::Lost { why, flushes });
     }
 
-    /// Continues the sweep after a flush, and reaps dead watches and queue entries; a wait is reaped whole.
+    /// Continues the sweep after a flush and what else watchers of prefixes are to be told, and reaps dead watches and queue entries;
+    /// a wait is reaped whole.
     pub(in crate::engine) fn reap(&mut self, effects: &mut Vec<Effect>) {
         self.sweep(effects);
         self.build_indexes();
+        self.end_blind(effects);
         while !self.budget.is_spent()
             && let Some(client) = self.clients.first_to_reap()
         {

@@ -189,7 +189,7 @@ impl Engine {
                 ..
             } = self.prefixes[watch];
             let client = &self.clients[client];
-            client.is_living().then_some(Viewer {
+            client.sees().then_some(Viewer {
                 client: client.id,
                 keys_only,
                 sight,
@@ -321,32 +321,42 @@ impl Engine {
         let mut watches = prefixes
             .iter()
             .filter_map(|prefix| self.prefixes.watch_of(*prefix, client));
-        watches.any(|watch| self.prefixes.is_told_of(watch, key.name))
+        self.clients[client].sees()
+            && watches.any(|watch| self.prefixes.is_told_of(watch, key.name))
     }
 
-    /// These connections may not see any longer what they saw when they began to watch. O(their watches).
+    /// These connections may not see any longer what they saw when they began to watch: from now on they are told of no key, and
+    /// within the budget that their watches are over.
     pub(in crate::engine) fn lose_sight(
         &mut self,
         clients: &[ClientId],
         effects: &mut Vec<Effect>,
     ) {
         for id in clients {
-            let Some(client) = self.clients.find(*id) else {
-                continue;
-            };
-            while let Some(watch) = self.clients[client].prefixes.head() {
-                let prefix = self.prefixes[watch].prefix;
-                if self.refresh_prefix(prefix, effects) {
-                    continue;
-                }
-                let key = self.prefixes.key_of(prefix).to_owned();
-                let change = PresenceChange::Over(Over::NoPermission);
-                let push = Push::new(key, News::of_presence(change, None), b"");
-                let to = vec![*id];
-                effects.push(Effect::Push { to, push });
-                self.remove_prefix_watch(watch);
+            if let Some(client) = self.clients.find(*id) {
+                self.prefixes.set_blind(&mut self.clients, client);
             }
         }
+        self.end_blind(effects);
+    }
+
+    /// Ends the oldest watch of a connection that may not see any longer what it saw.
+    fn end_unseen(
+        &mut self,
+        client: Id<Client>,
+        watch: Id<PrefixWatch>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let prefix = self.prefixes[watch].prefix;
+        if self.refresh_prefix(prefix, effects) {
+            return;
+        }
+        let key = self.prefixes.key_of(prefix).to_owned();
+        let change = PresenceChange::Over(Over::NoPermission);
+        let push = Push::new(key, News::of_presence(change, None), b"");
+        let to = vec![self.clients[client].id];
+        effects.push(Effect::Push { to, push });
+        self.remove_prefix_watch(watch);
     }
 
     // ---- commands ----
@@ -363,8 +373,13 @@ impl Engine {
             self.forget_prefix(client, ask.prefix);
         }
         let first = self.clients[client].prefixes.head();
-        if first.is_some_and(|watch| self.prefixes[watch].sight != ask.sight) {
-            self.lose_sight(&[ask.client], effects);
+        let has_other_sight = first.is_some_and(|watch| self.prefixes[watch].sight != ask.sight);
+        if has_other_sight || self.clients[client].is_blind {
+            // All that is over before what begins.
+            while let Some(watch) = self.clients[client].prefixes.head() {
+                self.end_unseen(client, watch, effects);
+            }
+            self.clients[client].is_blind = false;
         }
         let reply = match self.try_watch_prefix(client, ask, effects) {
             Ok(page) => Reply::Page(Box::new(page)),
@@ -411,8 +426,8 @@ impl Engine {
                 keys: Vec::new(),
                 is_last: true,
             },
-            Some(Some(after)) => self.shown_page(prefix, Some(&**after)),
-            None => self.shown_page(prefix, None),
+            Some(Some(after)) => self.shown_page(prefix, Some(&**after), ask.at_most),
+            None => self.shown_page(prefix, None, ask.at_most),
         };
         let last = page.keys.last().filter(|_| !page.is_last);
         let last = last.map(|key| self.keys.key_of(*key).name.into());
@@ -437,8 +452,8 @@ impl Engine {
         })
     }
 
-    fn shown_page(&self, prefix: Key<'_>, after: Option<&[u8]>) -> ShownPage {
-        let most = self.limits.keys_per_page.max(1);
+    fn shown_page(&self, prefix: Key<'_>, after: Option<&[u8]>, at_most: usize) -> ShownPage {
+        let most = self.limits.keys_per_page.min(at_most).max(1);
         self.keys.shown_page(prefix, after, most)
     }
 
@@ -484,6 +499,23 @@ impl Engine {
                 self.refresh_prefix(prefix, effects);
             }
             self.prefixes.pass_behind();
+        }
+    }
+
+    /// Whether a connection may have to be told that its watches are over. O(1).
+    pub fn is_any_blind(&self) -> bool {
+        self.prefixes.is_any_blind()
+    }
+
+    /// Tells blind connections, within the budget, that their watches are over.
+    pub(in crate::engine) fn end_blind(&mut self, effects: &mut Vec<Effect>) {
+        while let Some(client) = self.prefixes.first_blind(&self.clients)
+            && self.budget.spend(1)
+        {
+            match self.clients[client].prefixes.head() {
+                Some(watch) => self.end_unseen(client, watch, effects),
+                None => self.clients[client].is_blind = false,
+            }
         }
     }
 

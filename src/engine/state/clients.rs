@@ -48,6 +48,7 @@ impl Client {
             prefixes: Chain::default(),
             prefix_count: 0,
             prefix_bytes: 0,
+            is_blind: false,
             holding: Chain::default(),
             hold_count: 0,
             waiting: Chain::default(),
@@ -92,6 +93,11 @@ impl Client {
             ClientKind::Dead(death) => Some(death),
             _ => None,
         }
+    }
+
+    /// Whether it is told of keys with the prefixes that it watches.
+    pub fn sees(&self) -> bool {
+        self.is_living() && !self.is_blind
     }
 
     fn owes_nothing(&self) -> bool {

@@ -10,8 +10,9 @@ use crate::engine::storage::chain::{Chain, Link};
 use crate::engine::storage::few::Few;
 use crate::engine::storage::index::{self, Index};
 use crate::engine::storage::overflow::Overflow;
-use crate::engine::types::{Db, Key};
+use crate::engine::types::{ClientId, Db, Key};
 use hashbrown::DefaultHashBuilder;
+use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::ops;
 
@@ -34,7 +35,8 @@ pub(in crate::engine) enum Unseen {
 
 /// Invariant: `index` has each prefix once, by name and database; each has a watcher. A watch is in its prefix's list and in its
 /// client's, once each; no two watches are the same pair. `databases` has those with a prefix, sorted, each with the lengths of
-/// its prefixes. While a prefix may not have seen all changes of its database, `left` is not 0.
+/// its prefixes. While a prefix may not have seen all changes of its database, `left` is not 0. `blind` has each living connection
+/// that is blind.
 #[derive(Default)]
 pub(in crate::engine) struct Prefixes {
     all: Arena<Prefix>,
@@ -48,6 +50,8 @@ pub(in crate::engine) struct Prefixes {
     cursor: Cursor,
     /// Slots of prefixes to visit, since databases were flushed or swapped.
     left: usize,
+    /// Connections to tell that their watches are over, the first first.
+    blind: VecDeque<ClientId>,
 }
 
 impl Prefixes {
@@ -254,6 +258,33 @@ impl Prefixes {
         }
     }
 
+    // ---- connections whose watches are over ----
+
+    /// Marks a connection whose watches are over. O(1).
+    pub fn set_blind(&mut self, clients: &mut Clients, client: Id<Client>) {
+        let record = &mut clients[client];
+        if !std::mem::replace(&mut record.is_blind, true) {
+            self.blind.push_back(record.id);
+        }
+    }
+
+    /// The first blind connection. Forgets those before it that have ended or are blind no longer.
+    pub fn first_blind(&mut self, clients: &Clients) -> Option<Id<Client>> {
+        while let Some(first) = self.blind.front() {
+            let found = clients.find(*first);
+            if let Some(client) = found.filter(|client| clients[*client].is_blind) {
+                return Some(client);
+            }
+            self.blind.pop_front();
+        }
+        None
+    }
+
+    /// Whether any connection may be blind. O(1).
+    pub fn is_any_blind(&self) -> bool {
+        !self.blind.is_empty()
+    }
+
     // ---- changes of whole databases ----
 
     /// A flush deleted all keys of one database, or of all. O(databases).
@@ -339,6 +370,7 @@ impl Prefixes {
         assert_eq!((watches, bytes), (self.watches.len(), self.bytes));
         let mut counted = 0;
         for (client, record) in clients.iter() {
+            assert!(!record.is_blind || !record.is_living() || self.blind.contains(&record.id));
             let mine: Vec<_> = self.of_client(clients, client).collect();
             assert!(mine.iter().all(|id| self.watches[*id].client == client));
             assert_eq!(mine.len(), record.prefix_count as usize);

@@ -100,6 +100,8 @@ pub(in crate::engine) struct Client {
     pub prefix_count: u32,
     /// The summed lengths of the prefixes it watches, and of the names up to which it was told.
     pub prefix_bytes: usize,
+    /// Its watches of prefixes are over, of which it is still to be told.
+    pub is_blind: bool,
     pub holding: Chain<Hold, { Hold::BY_CLIENT }>,
     pub hold_count: u32,
     pub waiting: Chain<Waiter, { Waiter::BY_CLIENT }>,

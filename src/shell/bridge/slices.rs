@@ -94,11 +94,14 @@ pub fn run(ctx: Ctx<'_>) {
     work(ctx, slice);
 }
 
-/// Sweeps flushed keys and removes the watches and waits of disconnected clients, for half a slice at most; schedules the
-/// rest. It writes nothing, so it may run at any time.
+/// Sweeps flushed keys, removes the watches and waits of disconnected clients, and tells of watches that are over, for half a
+/// slice at most; schedules the rest. It writes nothing, so it may run at any time.
 fn reap(ctx: Ctx<'_>, slice: Slice) {
     let has_more = |engine: &Engine| {
-        engine.is_flushing() || engine.has_dead_waits() || engine.is_building_index()
+        engine.is_flushing()
+            || engine.has_dead_waits()
+            || engine.is_building_index()
+            || engine.is_any_blind()
     };
     while shell().engine.with(has_more) {
         if slice.is_half_over() {

@@ -149,7 +149,11 @@ fn follow_up(ctx: Ctx<'_>, first: Follows) {
                 last: &last,
             }),
             Step::Tell(Follows::SightLost(clients)) => {
-                effects_of(Event::SightLost { clients: &clients })
+                let effects = effects_of(Event::SightLost { clients: &clients });
+                if shell().engine.with(Engine::is_any_blind) {
+                    timer::wake_in_ms(0);
+                }
+                effects
             }
             Step::Tell(Follows::Renewed(key)) => effects_of(Event::Renewed { key: key.as_key() }),
             Step::Tell(Follows::Found(key, state)) => {

@@ -513,11 +513,10 @@ impl<'c> Caller<'c> {
             goes_on,
             keys_only,
             sight: rights::sight_of(self.ctx, self.client),
+            at_most: shell().pages.get().next().keys,
         }));
-        let is_to_go_on = |engine: &Engine| engine.is_building_index();
-        if shell().server.get().is_cluster || shell().engine.with(is_to_go_on) {
-            timer::wake_in_ms(0);
-        }
+        // The turn ends, an index is to be built, or slots are to be looked at.
+        timer::wake_in_ms(0);
     }
 
     fn unwatchex(&self, names: &[&[u8]]) {

@@ -6,6 +6,7 @@ use crate::engine::{
 };
 use crate::shell::delivery::push;
 use crate::shell::server::rights::Readers;
+use crate::shell::state::shell;
 use crate::shell::sys::raw::{Ctx, Str, Text, have};
 use crate::wire::replies;
 use redis_module::raw as c;
@@ -13,9 +14,6 @@ use std::ffi::c_int;
 
 /// Longer values are not told.
 const VALUE_MAX_BYTES: usize = 4096;
-
-/// A page has no more keys after so many bytes: very many clients may ask for one at once.
-const PAGE_BYTES: usize = 256 << 10;
 
 /// Pushes a change to those who may read the key. Returns those who may not see any longer what they saw when they began to
 /// watch; they get nothing.
@@ -65,18 +63,24 @@ fn value(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>) -> Option<Bytes> {
     Some(Bytes::from(&*value))
 }
 
+/// A turn of the server's event loop is over: the next one has its own budget of pages.
+pub fn turn_ended() {
+    shell().pages.take();
+}
+
 /// Replies with a page of a snapshot. If only a part of it was returned, returns the name up to which.
 pub fn send_page(ctx: Ctx<'_>, page: &SnapshotPage) -> Option<Bytes> {
     let user = ctx.user();
     let mut shown = Vec::new();
-    let (mut bytes, mut cut) = (0, None);
-    let mut looked: Option<&Bytes> = None;
+    let (mut looked, mut bytes, mut cut) = (0, 0, None);
+    let mut pages = shell().pages.get();
+    let at_most = pages.next().bytes;
     for (name, token) in &page.entries {
-        if bytes >= PAGE_BYTES {
-            cut = looked.cloned();
+        if bytes >= at_most {
+            cut = Some(page.entries[looked - 1].0.clone());
             break;
         }
-        looked = Some(name);
+        looked += 1;
         let text = Text::new(name);
         if !user
             .as_ref()
@@ -95,6 +99,8 @@ pub fn send_page(ctx: Ctx<'_>, page: &SnapshotPage) -> Option<Bytes> {
         bytes += name.len() + value.as_ref().map_or(0, |value| value.len());
         shown.push((name, *token, value));
     }
+    pages.spend(looked, bytes);
+    shell().pages.set(pages);
     replies::page(&mut { ctx }, page, &shown, cut.is_none());
     cut
 }

@@ -141,3 +141,122 @@ fn what_is_refused() {
     full.run("CONFIG SET maxmemory 1");
     assert!(full.refused("WATCHTP k").starts_with("OOM "));
 }
+
+/// All of a transaction happens in one turn of the event loop, as what a thousand clients ask at once may.
+#[test]
+fn the_pages_of_one_turn_share_a_budget_of_keys_and_memory() {
+    const PAGES: usize = 1000;
+    const KEYS: usize = 10_000 + PAGES * 10;
+    let server = Server::start();
+    let (mut watcher, mut owner) = (server.resp3(), server.resp2());
+    let count = many(&mut owner, (0..3000).map(|number| format!("k{number:04}")));
+    // Once more outside of it, so that nothing is made for the first time within.
+    watcher.run("WATCHTP k");
+    watcher.run("UNWATCHTP");
+    watcher.run("MULTI");
+    let mut bytes = encode("INFO memory");
+    bytes.extend(encode("WATCHTP k").repeat(PAGES));
+    bytes.extend(encode("INFO memory"));
+    watcher.send_bytes(&bytes);
+    watcher.read_replies(PAGES + 2);
+    let replies = watcher.run("EXEC").items();
+    let sizes: Vec<_> = replies[1..=PAGES]
+        .iter()
+        .map(|reply| page(reply).1.len())
+        .collect();
+    assert_eq!(sizes[..3], [1000; 3], "the first ones are whole");
+    assert!(sizes.iter().all(|size| *size >= 10), "{sizes:?}");
+    let keys: usize = sizes.iter().sum();
+    assert!(keys <= KEYS, "{keys}");
+    let used = |reply: &Frame| -> i64 {
+        let text = reply.text();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("used_memory:"));
+        line.and_then(|bytes| bytes.parse().ok()).expect("a number")
+    };
+    let taken = used(&replies[PAGES + 1]) - used(&replies[0]);
+    // Each key has some fifty bytes in the reply. The server's buffers grow by halves.
+    assert!(
+        (0..4 << 20).contains(&taken),
+        "{taken} bytes for {keys} keys"
+    );
+    // The next turn has its own.
+    let (next, shown, _) = page(&watcher.run("WATCHTP k"));
+    assert_eq!((shown.len(), &*next), (1000, "k0999"));
+    assert_eq!(count, 3000);
+}
+
+/// Each gets on, and nobody gets more than fits into a turn.
+#[test]
+fn watchers_that_come_back_at_once_know_everything_in_the_end() {
+    const WATCHERS: usize = 100;
+    let server = Server::start();
+    let mut owner = server.resp2();
+    let count = many(&mut owner, (0..3000).map(|number| format!("k{number:04}")));
+    let mut watchers: Vec<_> = (0..WATCHERS).map(|_| server.resp3()).collect();
+    let ask = |watcher: &mut Client, after: &str| {
+        watcher.send_bytes(&match after {
+            "" => encode("WATCHTP k"),
+            after => encode(["WATCHTP", "k", "AFTER", after]),
+        });
+    };
+    let mut known: Vec<Vec<String>> = vec![Vec::new(); WATCHERS];
+    let mut going: Vec<_> = (0..WATCHERS).map(|at| (at, String::new())).collect();
+    while !going.is_empty() {
+        for (at, after) in &going {
+            ask(&mut watchers[*at], after);
+        }
+        going.retain_mut(|(at, after)| {
+            let (next, shown, _) = page(&watchers[*at].read_reply());
+            known[*at].extend(shown.into_iter().map(|(name, _)| name));
+            *after = next;
+            !after.is_empty()
+        });
+    }
+    for names in known {
+        assert_eq!(names.len(), count);
+        assert!(names.is_sorted());
+    }
+}
+
+#[test]
+fn a_connection_watches_4096_prefixes_at_most() {
+    let server = Server::start();
+    let mut watcher = server.resp3();
+    let prefixes = (0..4096).flat_map(|number| encode(["WATCHTP", &format!("{number:04}")]));
+    watcher.send_bytes(&prefixes.collect::<Vec<_>>());
+    watcher.read_replies(4096);
+    let message = watcher.refused("WATCHTP more");
+    assert_eq!(
+        message,
+        "ERR this connection watches too many prefixes (at most 4096)"
+    );
+    // The same again is no more, and keys have a limit of their own.
+    watcher.run_all(&["WATCHTP 0007", "WATCHEX k"]);
+    server.resp3().run("WATCHTP more");
+    assert_eq!(watcher.call("UNWATCHTP"), int(4096));
+    watcher.run("WATCHTP more");
+}
+
+/// More than one step tells of: the rest follows, and no key in between.
+#[test]
+fn very_many_watches_whose_rights_are_others_end_in_slices() {
+    let server = Server::start();
+    let (mut watcher, mut owner) = (server.resp3(), server.resp2());
+    owner.run("ACL SETUSER viewer on nopass ~* +@all");
+    watcher.run("AUTH viewer any");
+    let prefixes = (0..3000).flat_map(|number| encode(["WATCHTP", &format!("{number:04}")]));
+    watcher.send_bytes(&prefixes.collect::<Vec<_>>());
+    watcher.read_replies(3000);
+    owner.run("ACL SETUSER viewer resetkeys ~a*");
+    owner.run_all(&["SETTP 0007x v", "SETTP 2999x v", "DELTP 0007x"]);
+    let mut told: Vec<_> = (0..3000).map(|_| watcher.next_push()).collect();
+    told.sort();
+    for (number, told) in told.iter().enumerate() {
+        assert_eq!(told, &format!("watchtp {number:04} END noperm"));
+    }
+    assert_eq!(server.settled(&mut watcher), [""; 0]);
+    assert_eq!(server.gauge("tether", "tether_watches"), 0);
+    assert_eq!(watcher.call("UNWATCHTP"), int(0));
+}
