@@ -8,6 +8,7 @@ from .core import Core, Error
 MUTANTS = [
     "P-ACQ-6",
     "P-ACQ-7",
+    "P-CLUSTER-7",
     "P-FENCE-2",
     "P-FENCE-3",
     "P-FENCE-4",
