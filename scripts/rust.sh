@@ -23,4 +23,6 @@ case ${1:-} in
             --module "${TETHER_MODULE:-target/debug/libtether.so}" "$@" -- "${CARGO_TARGET_DIR:-target}/debug/examples/conform"
         ;;
 esac
+# Its feature `testing` starts this program.
+cargo build --quiet -p tether-cli
 exec cargo test -p tether-client "$@"

@@ -534,7 +534,7 @@ async fn main() {
         data: Arc::default(),
     };
     let hello = concat!("tether-client ", env!("CARGO_PKG_VERSION"));
-    say(json!({"hello": hello, "levels": ["L1", "L2", "L3"], "calls": CALLS}));
+    say(json!({"hello": hello, "levels": ["L1", "L2", "L3", "CLUSTER"], "calls": CALLS}));
     let (sender, mut lines) = unbounded_channel();
     std::thread::spawn(move || {
         let lines = std::io::stdin().lines().map_while(Result::ok);

@@ -3,7 +3,7 @@
 use crate::core::{code, is_passing, words};
 use crate::error::Error;
 use crate::resp::Frame;
-use crate::socket::Wire;
+use crate::socket::{Place, Wire};
 use crate::tls::{Certificates, Tls};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -12,18 +12,17 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::time::timeout;
 
-type Place = (String, u16);
-
 /// How a connection is opened, and greeted on.
 pub trait Open: Send + Sync {
-    /// A connection to the server that it is now.
-    fn open(&self, within: Duration) -> BoxFuture<'_, Result<Wire, Error>>;
+    /// A connection to the server that it is now; in a cluster to the one that has this slot.
+    fn open(&self, within: Duration, slot: Option<u16>) -> BoxFuture<'_, Result<Wire, Error>>;
 
     /// Whether the server is reached by a Unix socket.
     fn is_unix(&self) -> bool;
 }
 
 /// A server, those of which one is the master, or the master that Sentinels name.
+#[derive(Clone)]
 pub struct Address {
     /// One at least. With Sentinels its host is the master's name, and the port means nothing.
     servers: Vec<ConnectionInfo>,
@@ -83,7 +82,20 @@ impl Address {
         self
     }
 
-    async fn connect(&self, within: Duration) -> Result<Wire, Error> {
+    /// Another server, spoken to in the same way.
+    pub fn elsewhere(&self, place: Place) -> Address {
+        let server = self.servers[0]
+            .clone()
+            .set_addr(at(&self.servers[0], place));
+        Address {
+            servers: vec![server],
+            sentinels: Vec::new(),
+            ..self.clone()
+        }
+    }
+
+    /// A connection to the master, greeted on.
+    pub async fn connect(&self, within: Duration) -> Result<Wire, Error> {
         if !self.sentinels.is_empty() {
             let place = self.master(within / 2).await?;
             let server = self.servers[0].clone();
@@ -121,6 +133,27 @@ impl Address {
             }
         }
         Err(Error::replica())
+    }
+
+    /// Each server alone, as the URLs name them.
+    pub fn each(&self) -> impl Iterator<Item = Address> {
+        let alone = |server: &ConnectionInfo| Address {
+            servers: vec![server.clone()],
+            sentinels: Vec::new(),
+            ..self.clone()
+        };
+        self.servers.iter().map(alone)
+    }
+
+    /// Whether the server is reached by a Unix socket.
+    pub fn is_unix(&self) -> bool {
+        matches!(self.servers[0].addr(), ConnectionAddr::Unix(_))
+    }
+
+    /// A connection to the first server, whatever its role.
+    pub async fn connect_to_any(&self) -> Result<Wire, Error> {
+        let (wire, _) = self.greet(&self.servers[0]).await?;
+        Ok(wire)
     }
 
     /// P-CONN-2.
@@ -232,16 +265,6 @@ impl Address {
             _ => None,
         };
         place.ok_or_else(|| unreachable(format!("it knows no master '{name}'")))
-    }
-}
-
-impl Open for Address {
-    fn open(&self, within: Duration) -> BoxFuture<'_, Result<Wire, Error>> {
-        Box::pin(self.connect(within))
-    }
-
-    fn is_unix(&self) -> bool {
-        matches!(self.servers[0].addr(), ConnectionAddr::Unix(_))
     }
 }
 

@@ -1,8 +1,9 @@
 //! Who hears of what the core tells.
 
 use crate::core::{Ask, Bytes, Event, Id, KeyChange, Kind, Member, MemberChange, code};
-use crate::core::{PresenceEvent, WatchEvent};
+use crate::core::{PresenceEvent, Referral, WatchEvent};
 use crate::error::{Error, Loss};
+use crate::link::Hop;
 use crate::observer::Observer;
 use futures_util::task::AtomicWaker;
 use std::borrow::Cow;
@@ -92,6 +93,7 @@ struct Caller {
     since: Instant,
     /// It is asked for again after its end, and heard of until it is given up.
     is_elected: bool,
+    may_follow: bool,
 }
 
 /// Events that somebody reads at his own pace.
@@ -127,7 +129,7 @@ pub struct Callers {
 pub type Leadership = Option<Member>;
 
 impl Callers {
-    pub fn expect(&mut self, id: Id, ask: &Ask) -> watch::Receiver<State> {
+    pub fn expect(&mut self, id: Id, ask: &Ask, hop: Hop) -> watch::Receiver<State> {
         let (state, receiver) = watch::channel(State::default());
         let is_elected = matches!(
             ask.kind,
@@ -140,8 +142,9 @@ impl Callers {
             state,
             extensions: VecDeque::new(),
             key: ask.keys.first().cloned().unwrap_or_default(),
-            since: Instant::now(),
+            since: hop.began,
             is_elected,
+            may_follow: hop.may_follow,
         };
         self.requests.insert(id, caller);
         receiver
@@ -258,11 +261,14 @@ impl Caller {
             }
             Event::Refused { error, .. } => {
                 let waited = time;
-                notes.push(Note::Refused {
-                    key,
-                    error: error.clone(),
-                    waited,
-                });
+                let follows = self.may_follow && is_referral(&error);
+                if !follows {
+                    notes.push(Note::Refused {
+                        key,
+                        error: error.clone(),
+                        waited,
+                    });
+                }
                 self.step(Step::Refused(error));
             }
             Event::Lost { loss, .. } => {
@@ -306,6 +312,11 @@ impl Caller {
             let _ = sender.send(result);
         }
     }
+}
+
+/// Whether another node of a cluster is asked.
+fn is_referral(error: &Error) -> bool {
+    matches!(error, Error::Refused(error) if Referral::of(error).is_some())
 }
 
 impl Event {

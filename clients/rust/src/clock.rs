@@ -43,6 +43,7 @@ pub struct BootTime(pub u64);
 
 impl BootTime {
     /// Later than all that will come.
+    #[cfg(feature = "internals")]
     pub const NEVER: BootTime = BootTime(u64::MAX);
 
     /// This moment. O(1), without a system call where the kernel allows.
@@ -51,6 +52,7 @@ impl BootTime {
     }
 
     /// How long it is from an earlier moment to this one; nothing if that is later.
+    #[cfg(any(feature = "internals", feature = "quorum"))]
     pub fn since(self, earlier: BootTime) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -1,6 +1,7 @@
 //! Leader election: one of those who stand for it leads at a time.
 
 use crate::callers::{State, Step};
+use crate::cluster::{Cluster, Route};
 use crate::core::{Ask, Id, Kind};
 use crate::error::{Error, Loss};
 use crate::guard::reached;
@@ -12,7 +13,8 @@ use tokio::sync::watch;
 /// A candidate. It stands from the first [`Election::term`] until this and its [`Term`]s are dropped: after a term that was lost or
 /// resigned from, at the end of the queue.
 pub struct Election {
-    shared: Arc<Shared>,
+    cluster: Arc<Cluster>,
+    route: Route,
     ask: Ask,
     candidate: Option<Arc<Candidate>>,
 }
@@ -58,15 +60,17 @@ impl fmt::Debug for Term {
 }
 
 impl Election {
-    pub(crate) fn new(shared: Arc<Shared>, name: &[u8], value: &[u8]) -> Election {
+    pub(crate) fn new(cluster: Arc<Cluster>, name: &[u8], value: &[u8]) -> Election {
         let kind = Kind::Temporary {
             value: value.to_vec(),
             is_sequence: false,
             is_elected: true,
         };
+        let ask = Ask::new(vec![name.to_vec()], kind);
         Election {
-            shared,
-            ask: Ask::new(vec![name.to_vec()], kind),
+            route: Route::of(&cluster, ask.keys.first()),
+            cluster,
+            ask,
             candidate: None,
         }
     }
@@ -77,32 +81,38 @@ impl Election {
     /// Why it stands no more, as of [`LockRequest::acquire`](crate::LockRequest::acquire); the next call stands again.
     /// [`Error::Deadlock`] if this client has another candidate for the name.
     pub async fn term(&mut self) -> Result<Term, Error> {
-        let candidate = match &self.candidate {
-            Some(candidate) => candidate.clone(),
-            None => {
-                let (id, state) = self.shared.acquire(self.ask.clone())?;
-                let shared = self.shared.clone();
-                let candidate = Arc::new(Candidate { shared, id, state });
-                self.candidate.insert(candidate).clone()
-            }
-        };
-        let mut state = candidate.state.clone();
-        let is_settled = |state: &State| matches!(state.step, Step::Held | Step::Refused(_));
-        let state = reached(&mut state, is_settled).await;
-        match state.step {
-            Step::Held => Ok(Term {
-                candidate,
-                token: state.token,
-                has_resigned: false,
-            }),
-            step => {
-                self.candidate = None;
-                Err(match step {
-                    Step::Refused(error) => error,
-                    _ => Error::Closed,
-                })
+        loop {
+            let candidate = match &self.candidate {
+                Some(candidate) => candidate.clone(),
+                None => self.stand()?,
+            };
+            let mut state = candidate.state.clone();
+            let is_settled = |state: &State| matches!(state.step, Step::Held | Step::Refused(_));
+            let state = reached(&mut state, is_settled).await;
+            let error = match state.step {
+                Step::Held => {
+                    return Ok(Term {
+                        candidate,
+                        token: state.token,
+                        has_resigned: false,
+                    });
+                }
+                Step::Refused(error) => error,
+                _ => Error::Closed,
+            };
+            self.candidate = None;
+            if !self.route.follows(&error) {
+                self.route = Route::of(&self.cluster, self.ask.keys.first());
+                return Err(error);
             }
         }
+    }
+
+    fn stand(&mut self) -> Result<Arc<Candidate>, Error> {
+        let shared = self.route.node().clone();
+        let (id, state) = shared.acquire(self.route.ask(&self.ask), self.route.hop())?;
+        let candidate = Arc::new(Candidate { shared, id, state });
+        Ok(self.candidate.insert(candidate).clone())
     }
 }
 
@@ -135,6 +145,13 @@ impl Term {
                 None => std::future::pending().await,
             }
         }
+    }
+
+    /// Until when the server vouches for it, as that moves on with each answer.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    pub fn alive(&self) -> watch::Receiver<crate::BootTime> {
+        self.candidate.shared.alive()
     }
 
     /// Does this while the term lasts, then resigns. When the lead is lost, the work is dropped where it waits: what it does between

@@ -1,6 +1,7 @@
 //! A lock that is held, and a request on its way to be.
 
 use crate::callers::{State, Step};
+use crate::cluster::{Cluster, Route};
 use crate::core::{Ask, Bytes, Id, is_momentary, is_unwritable};
 use crate::error::{Error, Loss};
 use crate::link::Shared;
@@ -22,18 +23,27 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Asks when it is first polled.
+    /// Asks when it is first polled, and goes where it is referred to.
     pub fn of(
-        shared: &Arc<Shared>,
+        cluster: &Arc<Cluster>,
         ask: &Ask,
     ) -> impl Future<Output = Result<Guard, Error>> + Send + use<> {
-        let (shared, ask) = (shared.clone(), ask.clone());
-        async { Attempt::new(shared, ask)?.granted().await }
+        let (cluster, ask) = (cluster.clone(), ask.clone());
+        async move {
+            let mut route = Route::of(&cluster, ask.keys.first());
+            loop {
+                match Attempt::new(&route, &ask)?.granted().await {
+                    Err(error) if route.follows(&error) => {}
+                    granted => return granted,
+                }
+            }
+        }
     }
 
-    fn new(shared: Arc<Shared>, ask: Ask) -> Result<Attempt, Error> {
+    fn new(route: &Route, ask: &Ask) -> Result<Attempt, Error> {
+        let shared = route.node().clone();
         let keys = ask.keys.clone();
-        let (id, state) = shared.acquire(ask)?;
+        let (id, state) = shared.acquire(route.ask(ask), route.hop())?;
         Ok(Attempt {
             shared,
             id,
@@ -185,6 +195,13 @@ impl Guard {
                 _ => std::future::pending().await,
             }
         }
+    }
+
+    /// Until when the server vouches for it, as that moves on with each answer.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    pub fn alive(&self) -> watch::Receiver<crate::BootTime> {
+        self.shared.alive()
     }
 
     /// Gives it back, and waits for the server's answer. Where the server cannot take it for a moment (it is busy, or lacks replicas),

@@ -2,6 +2,7 @@
 //!
 //! - locks.rs, guard.rs, temporary.rs, election.rs, watch.rs: what a program asks    callers.rs, observer.rs: who hears of what
 //! - core: the rules of the client protocol, without a socket or a clock             link.rs: the shell around them
+//! - cluster.rs: the connections of a client
 //! - address.rs, socket.rs, tls.rs, resp.rs, fork.rs, clock.rs: what the shell needs  quorum: a lock on several servers
 //!
 #![doc = include_str!("../README.md")]
@@ -11,6 +12,7 @@
 mod address;
 mod callers;
 mod clock;
+mod cluster;
 mod core;
 mod election;
 mod error;
@@ -25,11 +27,17 @@ pub mod quorum;
 mod resp;
 mod socket;
 mod temporary;
+#[cfg(feature = "testing")]
+pub mod testing;
+#[cfg(not(feature = "internals"))]
+mod timing;
+#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod timing;
 mod tls;
 mod watch;
 
+#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub use clock::BootTime;
 pub use core::{KeyChange, Member, MemberChange, PresenceEvent, WatchEvent};

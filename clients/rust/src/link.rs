@@ -14,7 +14,7 @@ use crate::socket::{Socket, Wire};
 use futures_util::future::BoxFuture;
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
@@ -61,6 +61,15 @@ pub struct Trouble {
     pub is_up: bool,
     pub failures: u64,
     pub error: Option<Error>,
+}
+
+/// A request on its way through a cluster.
+#[derive(Clone, Copy)]
+pub struct Hop {
+    /// When it was first asked for.
+    pub began: Instant,
+    /// It goes on where an error refers to, so that this error is no refusal.
+    pub may_follow: bool,
 }
 
 /// The callers' side: whoever has one can ask. When the last is gone, the client is closed.
@@ -149,12 +158,12 @@ impl Shared {
     }
 
     /// A new request; what becomes of it is told there.
-    pub fn acquire(&self, ask: Ask) -> Result<(Id, watch::Receiver<State>), Error> {
+    pub fn acquire(&self, ask: Ask, hop: Hop) -> Result<(Id, watch::Receiver<State>), Error> {
         if self.is_of_parent() {
             return Err(Error::Forked);
         }
         Ok(self.inner.with_new_id(|core, callers, id| {
-            let state = callers.expect(id, &ask);
+            let state = callers.expect(id, &ask, hop);
             core.acquire(id, ask);
             (id, state)
         }))
@@ -251,11 +260,16 @@ impl Shared {
         look(&mut self.inner.table().callers)
     }
 
+    pub fn is_closed(&self) -> bool {
+        self.inner.table().core.is_closed()
+    }
+
     /// Whether nothing is held, waited for or on its way.
     pub fn is_idle(&self) -> bool {
         self.inner.table().core.is_idle()
     }
 
+    #[cfg(feature = "internals")]
     pub fn alive(&self) -> watch::Receiver<BootTime> {
         self.inner.alive.subscribe()
     }
@@ -474,6 +488,8 @@ struct Plan {
     has_more: bool,
     opening: Option<u64>,
     within: Duration,
+    /// What is wanted of a connection that is to be opened.
+    slot: Option<u16>,
     rings_in: Option<Duration>,
 }
 
@@ -484,7 +500,7 @@ impl Link {
         while let Some(plan) = self.plan() {
             if opening.as_ref().map(|(number, _)| *number) != plan.opening {
                 opening = plan.opening.map(|number| {
-                    let opened = timeout(plan.within, inner.opener.open(plan.within));
+                    let opened = timeout(plan.within, inner.opener.open(plan.within, plan.slot));
                     let opened = async move { opened.await.unwrap_or_else(|_| Err(Error::late())) };
                     let opened: BoxFuture<'_, _> = Box::pin(opened);
                     (number, opened)
@@ -539,6 +555,7 @@ impl Link {
             has_more: awaited.has_more,
             opening: awaited.opening,
             within: table.core.connect_within(),
+            slot: awaited.opening.and_then(|_| table.core.slot()),
             rings_in: table.core.next_tick(),
         };
         table.task = Task::Waiting(awaited);

@@ -1,12 +1,15 @@
 //! What a program asks: a client, and locks of it.
 
 use crate::address::Address;
+#[cfg(feature = "internals")]
 use crate::clock::BootTime;
+use crate::cluster::Cluster;
 use crate::core::{Ask, Bytes, Config, Kind, Mode};
 use crate::election::Election;
 use crate::error::Error;
 use crate::guard::{Attempt, Guard};
-use crate::link::{Shared, Trouble};
+#[cfg(feature = "internals")]
+use crate::link::Trouble;
 use crate::observer::Observer;
 use crate::temporary::TemporaryKey;
 use crate::tls::Certificates;
@@ -14,6 +17,7 @@ use crate::watch::{LeaderWatch, Presence, Watch};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+#[cfg(feature = "internals")]
 use tokio::sync::watch;
 
 /// A client of one server, or of the master among several, for any number of tasks. It connects when a call first needs a connection,
@@ -22,12 +26,12 @@ use tokio::sync::watch;
 /// Clones are the same client. It is closed when the last of them, and of the guards, is dropped.
 #[derive(Clone)]
 pub struct Locks {
-    shared: Arc<Shared>,
+    cluster: Arc<Cluster>,
 }
 
 impl fmt::Debug for Locks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let trouble = self.trouble();
+        let trouble = self.cluster.first().trouble();
         let trouble = trouble.borrow();
         f.debug_struct("Locks")
             .field("is_connected", &trouble.is_up)
@@ -149,8 +153,9 @@ impl Builder {
             ..
         } = &self;
         let address = Address::new(urls, sentinels, certificates, name.as_deref())?;
-        let shared = Shared::new(Arc::new(address), self.config, self.observer);
-        Ok(Locks { shared })
+        Ok(Locks {
+            cluster: Cluster::new(address, self.config, self.observer),
+        })
     }
 
     /// The same, once it has connected. Within a tokio runtime.
@@ -192,7 +197,7 @@ impl Locks {
     /// Why the next attempt failed: [`Error::Unreachable`], [`Error::NoModule`], [`Error::NoPush`], [`Error::Unfit`], or
     /// [`Error::Refused`] with the server's error. [`Error::Closed`], [`Error::Forked`].
     pub async fn open(&self) -> Result<(), Error> {
-        self.shared.open().await
+        self.cluster.first().open().await
     }
 
     /// A lock of this name, to be [acquired](LockRequest::acquire).
@@ -204,66 +209,65 @@ impl Locks {
     pub fn all<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> LockRequest {
         let keys = keys.into_iter().map(|key| key.as_ref().to_vec()).collect();
         LockRequest {
-            shared: self.shared.clone(),
+            cluster: self.cluster.clone(),
             ask: Ask::new(keys, Kind::Lock(Mode::Exclusive)),
         }
     }
 
     /// A string key that lives as long as its guard and the connection, to be [acquired](TemporaryKey::acquire).
     pub fn temporary_key(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> TemporaryKey {
-        TemporaryKey::new(self.shared.clone(), key.as_ref(), value.as_ref())
+        TemporaryKey::new(self.cluster.clone(), key.as_ref(), value.as_ref())
     }
 
     /// Whether these keys exist, and each change of that, whatever they are and whoever makes or deletes them. Any number of
     /// watches share the connection, also of the same keys. O(keys).
     pub fn watch<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Watch {
         let keys = keys.into_iter().map(|key| key.as_ref().to_vec()).collect();
-        Watch::new(self.shared.clone(), keys)
+        Watch::new(&self.cluster, keys)
     }
 
     /// The temporary keys of this prefix, with their values, and each change of them. O(keys) at first.
     pub fn presence(&self, prefix: impl AsRef<[u8]>) -> Presence {
-        Presence::new(self.shared.clone(), prefix.as_ref())
+        Presence::new(&self.cluster, prefix.as_ref().to_vec())
     }
 
     /// A candidate for the lead of this name; while it leads, others see this value, which says where it is.
     pub fn elect(&self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Election {
-        Election::new(self.shared.clone(), name.as_ref(), value.as_ref())
+        Election::new(self.cluster.clone(), name.as_ref(), value.as_ref())
     }
 
     /// Who leads in the election of this name, and each change of that.
     pub fn observe(&self, name: impl AsRef<[u8]>) -> LeaderWatch {
-        LeaderWatch::new(self.shared.clone(), name.as_ref())
+        LeaderWatch::new(&self.cluster, name.as_ref().to_vec())
     }
 
     /// Until when the locks of this client are vouched for, as it moves on with each answer of the server.
+    #[cfg(feature = "internals")]
     #[doc(hidden)]
     pub fn alive(&self) -> watch::Receiver<BootTime> {
-        self.shared.alive()
+        self.cluster.first().alive()
     }
 
+    #[cfg(feature = "internals")]
     #[doc(hidden)]
     pub fn trouble(&self) -> watch::Receiver<Trouble> {
-        self.shared.trouble()
+        self.cluster.first().trouble()
     }
 
     /// Whether nothing is held, waited for or on its way, as far as the server has answered.
     pub fn is_idle(&self) -> bool {
-        self.shared.is_idle()
+        self.cluster.is_idle()
     }
 
     /// Ends the connection and its session, if there is one: every guard that is still there is lost, every request ends with
     /// [`Error::Closed`]. Waits until the server has ended the session, for two seconds at most.
     pub async fn close(&self) {
-        if !self.shared.is_of_parent() {
-            self.shared.begin_close();
-            self.shared.over().await;
-        }
+        self.cluster.close().await;
     }
 
     /// Ends once the client is closed.
     pub async fn closed(&self) {
-        self.shared.over().await;
+        self.cluster.first().over().await;
     }
 }
 
@@ -272,7 +276,7 @@ impl Locks {
 #[derive(Clone)]
 #[must_use = "nothing is asked before `acquire`"]
 pub struct LockRequest {
-    shared: Arc<Shared>,
+    cluster: Arc<Cluster>,
     ask: Ask,
 }
 
@@ -365,7 +369,7 @@ impl LockRequest {
     /// # Errors
     /// Each but [`Error::Lost`] of a lock that was granted.
     pub fn acquire(&self) -> impl Future<Output = Result<Guard, Error>> + Send + use<> {
-        Attempt::of(&self.shared, &self.ask)
+        Attempt::of(&self.cluster, &self.ask)
     }
 
     /// Asks without waiting; None if another owner has it.

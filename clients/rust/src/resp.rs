@@ -32,6 +32,14 @@ impl Frame {
         }
     }
 
+    /// The elements of an array; nothing of anything else.
+    pub fn items(&self) -> &[Frame] {
+        match self {
+            Frame::Array(items) => items,
+            _ => &[],
+        }
+    }
+
     /// A number that is not negative.
     pub fn number(&self) -> Option<u64> {
         match self {

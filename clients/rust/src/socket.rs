@@ -67,6 +67,9 @@ impl Write for &Socket {
     }
 }
 
+/// A host and a port.
+pub type Place = (String, u16);
+
 /// Commands out, frames in.
 pub struct Wire {
     pub socket: Arc<Socket>,
@@ -76,15 +79,18 @@ pub struct Wire {
     reader: Reader,
     /// The server is a node of a cluster.
     pub is_cluster: bool,
+    /// Where the server is, unless that is a Unix socket.
+    pub place: Option<Place>,
 }
 
 impl Wire {
     pub async fn connect(address: &ConnectionAddr, tls: &Tls) -> Result<Wire, Error> {
         let unreachable = |error: io::Error| Error::Unreachable(error.to_string());
+        let place = |host: &str, port| Some((host.to_owned(), port));
         match address {
             ConnectionAddr::Tcp(host, port) => {
                 let socket = tcp(host, *port).await.map_err(unreachable)?;
-                Ok(Wire::of(socket, None))
+                Ok(Wire::of(socket, None, place(host, *port)))
             }
             ConnectionAddr::TcpTls { insecure: true, .. } => Err(Error::Refused(
                 "TLS a server's certificate is always looked at: '#insecure' is not offered"
@@ -93,11 +99,11 @@ impl Wire {
             ConnectionAddr::TcpTls { host, port, .. } => {
                 let socket = tcp(host, *port).await.map_err(unreachable)?;
                 let stream = tls.connect(host, &socket).await?;
-                Ok(Wire::of(socket, Some(stream)))
+                Ok(Wire::of(socket, Some(stream), place(host, *port)))
             }
             ConnectionAddr::Unix(path) => {
                 let socket = unix(path).await.map_err(unreachable)?;
-                Ok(Wire::of(socket, None))
+                Ok(Wire::of(socket, None, None))
             }
             other => Err(Error::Refused(format!(
                 "'{other}' is no address known here"
@@ -105,13 +111,14 @@ impl Wire {
         }
     }
 
-    fn of(socket: Socket, tls: Option<TlsStream>) -> Wire {
+    fn of(socket: Socket, tls: Option<TlsStream>, place: Option<Place>) -> Wire {
         Wire {
             socket: Arc::new(socket),
             tls,
             out: Vec::new(),
             reader: Reader::default(),
             is_cluster: false,
+            place,
         }
     }
 

@@ -1,9 +1,9 @@
 //! Keys that live as long as the connection.
 
+use crate::cluster::Cluster;
 use crate::core::{Ask, Kind};
 use crate::error::Error;
 use crate::guard::{Attempt, Guard};
-use crate::link::Shared;
 use crate::locks::shown;
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use std::time::Duration;
 #[derive(Clone)]
 #[must_use = "nothing is asked before `acquire`"]
 pub struct TemporaryKey {
-    shared: Arc<Shared>,
+    cluster: Arc<Cluster>,
     ask: Ask,
 }
 
@@ -30,14 +30,14 @@ impl fmt::Debug for TemporaryKey {
 }
 
 impl TemporaryKey {
-    pub(crate) fn new(shared: Arc<Shared>, key: &[u8], value: &[u8]) -> TemporaryKey {
+    pub(crate) fn new(cluster: Arc<Cluster>, key: &[u8], value: &[u8]) -> TemporaryKey {
         let kind = Kind::Temporary {
             value: value.to_vec(),
             is_sequence: false,
             is_elected: false,
         };
         let ask = Ask::new(vec![key.to_vec()], kind);
-        TemporaryKey { shared, ask }
+        TemporaryKey { cluster, ask }
     }
 
     /// Wait for so long at most until the key is gone. Default: for as long as it takes.
@@ -73,6 +73,6 @@ impl TemporaryKey {
     /// As of [`LockRequest::acquire`](crate::LockRequest::acquire); [`Error::Deadlock`] (or [`Error::Taken`] if it does not wait) if
     /// this client has the key or asks for it.
     pub fn acquire(&self) -> impl Future<Output = Result<Guard, Error>> + Send + use<> {
-        Attempt::of(&self.shared, &self.ask)
+        Attempt::of(&self.cluster, &self.ask)
     }
 }

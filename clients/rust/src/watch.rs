@@ -1,9 +1,9 @@
 //! What is watched: whether keys exist, the temporary keys of a prefix, who leads.
 
 use crate::callers::{Backlog, Callers, Leadership, Pending};
+use crate::cluster::{Cluster, Route};
 use crate::core::{Bytes, Core, Id, Member, PresenceEvent, WatchEvent};
 use crate::error::Error;
-use crate::link::Shared;
 use futures_util::Stream;
 use futures_util::task::AtomicWaker;
 use std::collections::HashMap;
@@ -33,31 +33,92 @@ pub struct LeaderWatch(Events<Leadership>);
 
 /// What is read at the reader's pace.
 struct Events<T: Pending> {
-    shared: Arc<Shared>,
+    route: Route,
+    begin: Begin,
     /// None in a forked child.
     watch: Option<(Id, Arc<AtomicWaker>)>,
     backlogs: fn(&mut Callers) -> &mut HashMap<Id, Backlog<T>>,
     end: fn(&mut Core, Id),
+    /// Once something was told, another node is not asked: it would tell all of it again.
+    has_told: bool,
     is_over: bool,
 }
 
+type Begin = Box<dyn Fn(&mut Core, &mut Callers, Id) -> Arc<AtomicWaker> + Send + Sync>;
+
 impl<T: Pending> Events<T> {
+    fn new(
+        route: Route,
+        begin: impl Fn(&mut Core, &mut Callers, Id) -> Arc<AtomicWaker> + Send + Sync + 'static,
+        backlogs: fn(&mut Callers) -> &mut HashMap<Id, Backlog<T>>,
+        end: fn(&mut Core, Id),
+    ) -> Events<T> {
+        let mut events = Events {
+            route,
+            begin: Box::new(begin),
+            watch: None,
+            backlogs,
+            end,
+            has_told: false,
+            is_over: false,
+        };
+        events.begin();
+        events
+    }
+
+    fn begin(&mut self) {
+        let begin = &self.begin;
+        let begin = |core: &mut Core, callers: &mut Callers, id| (id, begin(core, callers, id));
+        self.watch = self.route.node().watch(begin).ok();
+    }
+
+    fn end(&mut self) {
+        if let Some((id, _)) = self.watch.take() {
+            let (backlogs, end) = (self.backlogs, self.end);
+            self.route.node().tell(|core, callers| {
+                end(core, id);
+                backlogs(callers).remove(&id);
+            });
+        }
+    }
+
     async fn next(&mut self) -> Result<T, Error> {
         poll_fn(|context| self.poll(context)).await
     }
 
-    fn poll(&self, context: &Context<'_>) -> Poll<Result<T, Error>> {
-        let Some((id, waker)) = &self.watch else {
-            return Poll::Ready(Err(Error::Forked));
-        };
-        if self.shared.is_of_parent() {
-            return Poll::Ready(Err(Error::Forked));
+    fn poll(&mut self, context: &Context<'_>) -> Poll<Result<T, Error>> {
+        loop {
+            let node = self.route.node();
+            let Some((id, waker)) = self.watch.as_ref().filter(|_| !node.is_of_parent()) else {
+                return Poll::Ready(Err(Error::Forked));
+            };
+            // Before it looks, so that what comes after that wakes it.
+            waker.register(context.waker());
+            let look = |callers: &mut Callers| (self.backlogs)(callers).get_mut(id)?.next();
+            let Some(event) = node.with_callers(look) else {
+                return Poll::Pending;
+            };
+            if let Err(error) = &event
+                && !self.has_told
+                && self.is_referred(error)
+            {
+                continue;
+            }
+            self.has_told |= event.is_ok();
+            return Poll::Ready(event);
         }
-        // Before it looks, so that what comes after that wakes it.
-        waker.register(context.waker());
-        let look = |callers: &mut Callers| (self.backlogs)(callers).get_mut(id)?.next();
-        let event = self.shared.with_callers(look);
-        event.map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// Whether another node is asked (P-CLUSTER-3).
+    fn is_referred(&mut self, error: &Error) -> bool {
+        let mut route = self.route.clone();
+        let follows = route.follows(error);
+        if follows {
+            self.end();
+            self.route = route;
+            self.begin();
+        }
+        follows
     }
 
     fn poll_next(&mut self, context: &Context<'_>) -> Poll<Option<Result<T, Error>>> {
@@ -72,30 +133,19 @@ impl<T: Pending> Events<T> {
 
 impl<T: Pending> Drop for Events<T> {
     fn drop(&mut self) {
-        if let Some((id, _)) = self.watch {
-            let (backlogs, end) = (self.backlogs, self.end);
-            self.shared.tell(|core, callers| {
-                end(core, id);
-                backlogs(callers).remove(&id);
-            });
-        }
+        self.end();
     }
 }
 
 impl Watch {
-    pub(crate) fn new(shared: Arc<Shared>, keys: Vec<Bytes>) -> Watch {
-        let watch = shared.watch(|core, callers, id| {
+    pub(crate) fn new(cluster: &Arc<Cluster>, keys: Vec<Bytes>) -> Watch {
+        let route = Route::of(cluster, keys.first());
+        let begin = move |core: &mut Core, callers: &mut Callers, id| {
             let waker = callers.expect_watch(id);
-            core.watch(id, keys);
-            (id, waker)
-        });
-        Watch(Events {
-            shared,
-            watch: watch.ok(),
-            backlogs: Callers::watches,
-            end: Core::unwatch,
-            is_over: false,
-        })
+            core.watch(id, keys.clone());
+            waker
+        };
+        Watch(Events::new(route, begin, Callers::watches, Core::unwatch))
     }
 
     /// What comes next: first the state of each key, in no particular order, then what changes. Nothing is lost if this future is
@@ -110,19 +160,19 @@ impl Watch {
 }
 
 impl Presence {
-    pub(crate) fn new(shared: Arc<Shared>, prefix: &[u8]) -> Presence {
-        let watch = shared.watch(|core, callers, id| {
+    pub(crate) fn new(cluster: &Arc<Cluster>, prefix: Bytes) -> Presence {
+        let route = Route::of(cluster, Some(&prefix));
+        let begin = move |core: &mut Core, callers: &mut Callers, id| {
             let waker = callers.expect_presence(id);
-            core.presence(id, prefix.to_vec());
-            (id, waker)
-        });
-        Presence(Events {
-            shared,
-            watch: watch.ok(),
-            backlogs: Callers::presences,
-            end: Core::end_presence,
-            is_over: false,
-        })
+            core.presence(id, prefix.clone());
+            waker
+        };
+        Presence(Events::new(
+            route,
+            begin,
+            Callers::presences,
+            Core::end_presence,
+        ))
     }
 
     /// What comes next: first each key that is there, then what changes. Nothing is lost if this future is dropped. O(1).
@@ -135,19 +185,19 @@ impl Presence {
 }
 
 impl LeaderWatch {
-    pub(crate) fn new(shared: Arc<Shared>, name: &[u8]) -> LeaderWatch {
-        let watch = shared.watch(|core, callers, id| {
+    pub(crate) fn new(cluster: &Arc<Cluster>, name: Bytes) -> LeaderWatch {
+        let route = Route::of(cluster, Some(&name));
+        let begin = move |core: &mut Core, callers: &mut Callers, id| {
             let waker = callers.expect_leader(id);
-            core.observe(id, name.to_vec());
-            (id, waker)
-        });
-        LeaderWatch(Events {
-            shared,
-            watch: watch.ok(),
-            backlogs: Callers::leaders,
-            end: Core::end_presence,
-            is_over: false,
-        })
+            core.observe(id, name.clone());
+            waker
+        };
+        LeaderWatch(Events::new(
+            route,
+            begin,
+            Callers::leaders,
+            Core::end_presence,
+        ))
     }
 
     /// Who leads now, and then each other one. Nothing is lost if this future is dropped. O(1).

@@ -16,11 +16,24 @@ async fn connect(server: &Server) -> Locks {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_are_given_up_at_any_moment_leave_nothing_behind() {
+    let count = steps(10_000);
+    let (granted, given_up) = give_up_at_any_moment(count).await;
+    assert!(granted >= count / 100 && given_up >= count / 100);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "it takes minutes: make soak"]
+async fn a_hundred_thousand_given_up_requests_leave_nothing_behind() {
+    let (_, given_up) = give_up_at_any_moment(150_000).await;
+    assert!(given_up >= 100_000);
+}
+
+/// How many of so many requests were granted, and how many given up.
+async fn give_up_at_any_moment(count: usize) -> (usize, usize) {
     const AT_ONCE: usize = 50;
     const KEYS: usize = 5;
     let server = Server::start();
     let locks = connect(&server).await;
-    let count = steps(10_000);
     let [granted, given_up] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
     let mut tasks = JoinSet::new();
     for task in 0..AT_ONCE {
@@ -49,7 +62,7 @@ async fn requests_that_are_given_up_at_any_moment_leave_nothing_behind() {
     say(&format!(
         "of {count} requests {granted} were granted, {given_up} given up"
     ));
-    assert!(granted >= count / 100 && given_up >= count / 100);
+    (granted, given_up)
 }
 
 /// What so many tasks that lock and unlock so many keys take.

@@ -76,13 +76,8 @@ impl Core {
         if at_least > self.config.grace.unwrap_or_default() {
             return Err(Unfit::AtLeast { at_least }.into());
         }
-        self.check_slots(ask.keys.iter())
-    }
-
-    /// P-CLUSTER-2.
-    fn check_slots<'a>(&self, keys: impl Iterator<Item = &'a Bytes>) -> Result<(), Error> {
-        let slots: BTreeSet<_> = keys.map(|key| slot(key)).collect();
-        match self.config.is_cluster && slots.len() > 1 {
+        // P-CLUSTER-2
+        match self.config.is_cluster && cluster::crosses_slots(ask) {
             true => Err(Error::CrossSlot),
             false => Ok(()),
         }
@@ -119,7 +114,7 @@ impl Core {
         let words = request.words(self.now);
         self.set_phase(rid, Phase::Asked);
         self.requests.get_mut(&rid).expect("just seen").floor = self.greatest;
-        self.send(words, Expect::Grant(rid));
+        self.send_about(rid, words, Expect::Grant(rid));
     }
 
     /// To the server, the task still has a key that it released, and would wait for itself (P-OWNER-4).
@@ -295,19 +290,4 @@ fn reenters(held: &Request, asked: &Request) -> bool {
     let is_named = asked.ask.is_reentrant && asked.ask.owner.is_some() && held.ask.is_reentrant;
     let is_same = held.keys == asked.keys && held.ask.kind == asked.ask.kind;
     held.phase == Phase::Held && is_named && is_same
-}
-
-/// The slot of a key: CRC16 (XMODEM) of its hash tag, or of all of it.
-fn slot(key: &[u8]) -> u16 {
-    let begin = key.iter().position(|byte| *byte == b'{').map(|at| at + 1);
-    let tag = begin.and_then(|begin| {
-        let end = key[begin..].iter().position(|byte| *byte == b'}')?;
-        (end > 0).then(|| &key[begin..begin + end])
-    });
-    let shift = |crc: u16, _| match crc & 0x8000 {
-        0 => crc << 1,
-        _ => crc << 1 ^ 0x1021,
-    };
-    let add = |crc, byte: &u8| (0..8).fold(crc ^ u16::from(*byte) << 8, shift);
-    tag.unwrap_or(key).iter().fold(0, add) % 16384
 }

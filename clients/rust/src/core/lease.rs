@@ -43,7 +43,7 @@ impl Core {
         }
         for (key, lease, serial) in sent {
             let command = self.requests[&rid].extend(&key, lease);
-            self.send(command, Expect::Extend { rid, key, serial });
+            self.send_about(rid, command, Expect::Extend { rid, key, serial });
         }
         self.set_timer(rid);
     }
@@ -109,7 +109,7 @@ impl Core {
             return;
         }
         for (command, key) in commands.into_iter().zip(keys) {
-            self.send(command, Expect::Keep { rid, key, rest });
+            self.send_about(rid, command, Expect::Keep { rid, key, rest });
         }
     }
 

@@ -5,10 +5,12 @@
 //! - connection.rs: greeting, fence, breaks  mine.rs: what of a session is still there
 //! - request.rs: one request               acquire.rs, release.rs, lease.rs: its life
 //! - pushes.rs: pushes about requests      watches.rs, presence.rs: what is watched
+//! - cluster.rs: slots, and who has them
 //!
 //! The vectors of `clients/protocol/vectors` run on it (vectors.rs). P-FENCE-3 and the like are rules of protocol.md.
 
 mod acquire;
+mod cluster;
 mod connection;
 mod errors;
 mod lease;
@@ -34,6 +36,7 @@ use std::ops::Add;
 use std::time::Duration;
 use watches::Watches;
 
+pub use cluster::{Referral, slot};
 pub use errors::{code, is_momentary, is_passing, is_unwritable};
 pub(crate) use words::words;
 pub use words::{
@@ -186,7 +189,24 @@ impl Core {
 
     /// The server is a node of a cluster, or is not.
     pub fn set_cluster(&mut self, is_cluster: bool) {
+        let is_news = is_cluster && !self.config.is_cluster;
         self.config.is_cluster = is_cluster;
+        if is_news {
+            self.refuse_what_crosses_slots();
+        }
+    }
+
+    /// A slot that the server is to have: that of a hold, since its session is where the slot is (P-CLUSTER-6), else of anything
+    /// that is wanted of it.
+    pub fn slot(&self) -> Option<u16> {
+        let is_here = |request: &&Request| !request.ask.is_asking;
+        let requests = || self.requests.values().filter(is_here);
+        let held = requests().find(|request| request.phase.is_hold());
+        let request = held.or_else(|| requests().next());
+        let key = request.and_then(|request| request.keys.first());
+        key.or_else(|| self.watches.first())
+            .or_else(|| self.presences.first())
+            .map(|key| cluster::slot(key))
     }
 
     // ---- outputs ----
@@ -423,6 +443,14 @@ impl Core {
         self.connection.link == Link::Up
     }
 
+    /// About a request, which may be at a node that takes its slot over (P-CLUSTER-4).
+    fn send_about(&mut self, rid: Rid, command: Command, expect: Expect) {
+        if self.requests[&rid].ask.is_asking {
+            self.send(words!["ASKING"], Expect::Nothing);
+        }
+        self.send(command, expect);
+    }
+
     fn send(&mut self, command: Command, expect: Expect) {
         self.out.push(command);
         self.connection.replies.push_back((self.now, expect));
@@ -583,11 +611,14 @@ impl Core {
             return;
         }
         let held = |request: &&Request| matches!(request.phase, Phase::Held | Phase::Releasing);
+        let asking = |request: &Request| request.ask.is_asking.then(|| words!["ASKING"]);
+        let release = |request: &Request, key| [asking(request), Some(request.release(key))];
         self.parting = self
             .requests
             .values()
             .filter(held)
-            .flat_map(|request| request.keys.iter().map(|key| request.release(key)))
+            .flat_map(|request| request.keys.iter().flat_map(|key| release(request, key)))
+            .flatten()
             .chain([words!["SESSION.DETACH"]])
             .collect();
     }

@@ -47,6 +47,20 @@ impl Presences {
             .collect()
     }
 
+    /// A prefix that is watched.
+    pub fn first(&self) -> Option<&Bytes> {
+        self.prefixes.first().map(|prefix| &prefix.name)
+    }
+
+    /// Those of several slots.
+    pub fn crossing(&self) -> Vec<Id> {
+        let crosses = |prefix: &&Prefix| !cluster::has_hash_tag(&prefix.name);
+        let prefixes = self.prefixes.iter().filter(crosses);
+        prefixes
+            .flat_map(|prefix| prefix.by.iter().copied())
+            .collect()
+    }
+
     /// Ends all of them.
     pub fn clear(&mut self) -> Vec<Id> {
         self.prefixes.clear();
@@ -73,8 +87,10 @@ impl Core {
 
     fn watch_prefix(&mut self, id: Id, name: Bytes, is_observer: bool) {
         if self.is_closed {
-            let error = Error::Closed;
-            return self.tell(Event::Ended { id, error });
+            return self.refuse_watch(id, Error::Closed);
+        }
+        if self.config.is_cluster && !cluster::has_hash_tag(&name) {
+            return self.refuse_watch(id, Error::CrossSlot);
         }
         let watcher = Watcher {
             prefix: name.clone(),

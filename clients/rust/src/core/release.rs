@@ -105,7 +105,7 @@ impl Core {
                 key,
                 was_sent_before,
             };
-            self.send(command, expect);
+            self.send_about(rid, command, expect);
         }
     }
 

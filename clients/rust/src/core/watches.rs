@@ -39,6 +39,23 @@ impl Watches {
         self.watches.is_empty()
     }
 
+    /// A key that is watched.
+    pub fn first(&self) -> Option<&Bytes> {
+        self.keys.keys().next()
+    }
+
+    /// Those of several slots.
+    pub fn crossing(&self) -> Vec<Id> {
+        let crosses = |watch: &Watch| !cluster::are_of_one_slot(&watch.keys);
+        let watches = self.watches.iter();
+        let mut ids: Vec<_> = watches
+            .filter(|(_, it)| crosses(it))
+            .map(|(id, _)| *id)
+            .collect();
+        ids.sort_unstable();
+        ids
+    }
+
     /// Ends all of them.
     pub fn clear(&mut self) -> Vec<Id> {
         self.keys.clear();
@@ -53,12 +70,14 @@ impl Core {
     pub fn watch(&mut self, id: Id, mut keys: Vec<Bytes>) {
         let mut seen = BTreeSet::new();
         keys.retain(|key| seen.insert(key.clone()));
-        if self.is_closed || keys.is_empty() {
-            let error = match self.is_closed {
-                true => Error::Closed,
-                false => Error::Refused("KEYS no key is named".to_owned()),
-            };
-            return self.tell(Event::Ended { id, error });
+        if self.is_closed {
+            return self.refuse_watch(id, Error::Closed);
+        }
+        if keys.is_empty() {
+            return self.refuse_watch(id, Error::Refused("KEYS no key is named".to_owned()));
+        }
+        if self.config.is_cluster && !cluster::are_of_one_slot(&keys) {
+            return self.refuse_watch(id, Error::CrossSlot);
         }
         let watch = Watch {
             keys: keys.clone(),
@@ -86,6 +105,11 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// A watch or presence ends before anything was sent.
+    pub(super) fn refuse_watch(&mut self, id: Id, error: Error) {
+        self.tell(Event::Ended { id, error });
     }
 
     pub(super) fn send_watch(&mut self, key: &Bytes) {

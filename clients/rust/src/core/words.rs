@@ -131,6 +131,8 @@ pub struct Ask {
     pub wait: Option<Duration>,
     pub lease: Option<Duration>,
     pub is_reentrant: bool,
+    /// At a node that takes the slot over (P-CLUSTER-4).
+    pub is_asking: bool,
     pub acks: Option<u64>,
     pub ack_timeout: Option<Duration>,
     pub at_least: Duration,
@@ -146,6 +148,7 @@ impl Ask {
             wait: None,
             lease: None,
             is_reentrant: false,
+            is_asking: false,
             acks: None,
             ack_timeout: None,
             at_least: Duration::ZERO,

@@ -302,7 +302,7 @@ impl Guard {
     /// Why it is lost.
     pub fn check(&self) -> Result<(), Loss> {
         // First, since this waits while a loss is on its way: of those that are lost at once none says otherwise.
-        let held_until = self.held_until();
+        let held_until = self.vouched_until();
         if let State::Lost(loss) = &*self.handle.state.borrow() {
             return Err(loss.clone());
         }
@@ -314,12 +314,20 @@ impl Guard {
 
     /// Until when the lock is vouched for, as it moves on with the answers of the servers. What must not rely on this process
     /// (another that watches over the work) can keep the last that it was told.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
     pub fn alive(&self) -> watch::Receiver<BootTime> {
         self.handle.alive.clone()
     }
 
     /// The same, as it is at this moment; a moment in the past once the lock is lost.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
     pub fn held_until(&self) -> BootTime {
+        self.vouched_until()
+    }
+
+    fn vouched_until(&self) -> BootTime {
         let State::Held(_, holders) = &*self.handle.state.borrow() else {
             return BootTime(0);
         };

@@ -56,6 +56,10 @@ impl Holder {
 pub struct Handle {
     pub state: watch::Receiver<State>,
     /// Until when the servers vouch for the lock, as that moves on.
+    #[cfg_attr(
+        not(feature = "internals"),
+        expect(dead_code, reason = "it is of the internals")
+    )]
     pub alive: watch::Receiver<BootTime>,
     is_wanted: watch::Sender<bool>,
 }

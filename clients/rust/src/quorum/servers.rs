@@ -185,9 +185,9 @@ struct FitServer {
 }
 
 impl Open for FitServer {
-    fn open(&self, within: Duration) -> BoxFuture<'_, Result<Wire, Error>> {
+    fn open(&self, within: Duration, _: Option<u16>) -> BoxFuture<'_, Result<Wire, Error>> {
         Box::pin(async move {
-            let mut wire = self.address.open(within).await?;
+            let mut wire = self.address.connect(within).await?;
             let [server] = wire.ask([words!["LOCK.SERVER"]]).await?;
             // An error is the core's, which asks again.
             if server.error().is_none() {

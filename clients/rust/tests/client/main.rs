@@ -1,6 +1,7 @@
 //! The client on a real server.
 
 mod addresses;
+mod cluster;
 mod enduring;
 mod fork;
 mod keys;
@@ -9,6 +10,7 @@ mod names;
 mod quorum;
 #[cfg(target_os = "linux")]
 mod quorum_faults;
+mod testing;
 mod unclaimed;
 
 use std::future::Future;
