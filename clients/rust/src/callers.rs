@@ -26,8 +26,9 @@ pub struct State {
     pub token: u64,
     /// Where the server made the name.
     pub key: Option<Bytes>,
-    /// Of the last hold.
+    /// Of the last hold that was lost, and its token.
     pub loss: Option<Loss>,
+    pub lost: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -281,6 +282,7 @@ impl Caller {
                 self.state.send_modify(|state| {
                     state.step = Step::Lost;
                     state.loss = Some(loss);
+                    state.lost = state.token;
                 });
             }
             Event::Releasing { error, .. } => {

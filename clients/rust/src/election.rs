@@ -139,8 +139,8 @@ impl Term {
             if birth.was_before_fork() {
                 return Loss::Forked;
             }
-            let is_over = |state: &State| state.token != token || matches!(state.step, Step::Lost);
-            match reached(&mut state, is_over).await.loss {
+            // It may stand again meanwhile, or be refused.
+            match reached(&mut state, |state| state.lost >= token).await.loss {
                 Some(loss) => loss,
                 None => std::future::pending().await,
             }
@@ -186,9 +186,9 @@ impl Term {
         let (mut state, token) = (state.clone(), self.token);
         let is_answered = |state: &State| state.token != token || state.step.is_release_answered();
         let state = reached(&mut state, is_answered).await;
-        match state.step {
-            Step::Lost => Err(state.loss.map_or(Error::Closed, Error::Lost)),
-            _ => Ok(()),
+        match state.lost >= token {
+            true => Err(state.loss.map_or(Error::Closed, Error::Lost)),
+            false => Ok(()),
         }
     }
 }
