@@ -289,6 +289,9 @@ impl Core {
         if is_due(self.ping_at(), self.now) {
             self.connection.pinged = self.now;
             self.send(words!["PING"], Expect::Nothing);
+            if self.config.is_cluster {
+                self.watch_again();
+            }
         }
     }
 

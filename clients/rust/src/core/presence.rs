@@ -164,7 +164,11 @@ impl Core {
             return;
         };
         let (after, entries) = match &reply {
-            Frame::Error(error) if errors::is_momentary(error) || errors::is_unwritable(error) => {
+            Frame::Error(error)
+                if errors::is_momentary(error)
+                    || errors::is_unwritable(error)
+                    || errors::code(error) == "ASK" =>
+            {
                 return self.try_again(Retry::Prefix(name.clone()));
             }
             Frame::Error(error) => return self.prefix_refused(name, error),

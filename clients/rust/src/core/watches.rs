@@ -2,12 +2,17 @@
 
 use super::*;
 
+/// So many watched keys are asked for again at a time (P-CLUSTER-7).
+const MOST_AGAIN: usize = 64;
+
 /// All watches of a client.
 #[derive(Debug, Default)]
 pub struct Watches {
     watches: HashMap<Id, Watch>,
     keys: HashMap<Bytes, Watched>,
     last_serial: u64,
+    /// The last one that was asked for again.
+    again: u64,
 }
 
 #[derive(Debug)]
@@ -22,6 +27,8 @@ struct Watch {
 struct Watched {
     by: Vec<Id>,
     state: State,
+    /// What it was when it was asked for again.
+    was_there: Option<bool>,
     /// Its place among all that are watched.
     serial: u64,
 }
@@ -98,11 +105,38 @@ impl Core {
                     let watched = Watched {
                         by: vec![id],
                         state: State::Asked,
+                        was_there: None,
                         serial: self.watches.last_serial,
                     };
                     self.watches.keys.insert(key.clone(), watched);
                     self.send_watch(&key);
                 }
+            }
+        }
+    }
+
+    /// P-CLUSTER-7: the slots of some watched keys may have moved, and nobody was told.
+    pub(super) fn watch_again(&mut self) {
+        let last = self.watches.again;
+        let mut keys = Vec::new();
+        for (key, watched) in &self.watches.keys {
+            if let State::Known(_) = watched.state {
+                keys.push((watched.serial <= last, watched.serial, key.clone()));
+            }
+        }
+        if keys.len() > MOST_AGAIN {
+            keys.select_nth_unstable(MOST_AGAIN);
+            keys.truncate(MOST_AGAIN);
+        }
+        keys.sort_unstable();
+        for (_, serial, key) in keys {
+            self.watches.again = serial;
+            if let Some(watched) = self.watches.keys.get_mut(&key)
+                && let State::Known(is_there) = watched.state
+            {
+                watched.was_there = Some(is_there);
+                watched.state = State::Asked;
+                self.send_watch(&key);
             }
         }
     }
@@ -157,15 +191,17 @@ impl Core {
 
     pub(super) fn watch_answered(&mut self, key: &Bytes, reply: &Frame) {
         let watched = self.watches.keys.get(key);
-        if watched.is_none_or(|watched| watched.state != State::Asked) {
+        let Some(watched) = watched.filter(|watched| watched.state == State::Asked) else {
             return;
-        }
-        match reply.error() {
-            Some(error) if errors::is_momentary(error) => {
+        };
+        let code = reply.error().map_or("", errors::code);
+        match (reply.error(), watched.was_there) {
+            (Some(_), Some(was_there)) if code != "MOVED" => self.state_known(key, was_there),
+            (Some(error), _) if errors::is_momentary(error) || code == "ASK" => {
                 self.try_again(Retry::Watch(key.clone()));
             }
-            Some(error) => self.watch_refused(key, error),
-            None => self.state_known(key, reply.bytes() == Some(b"EXIST")),
+            (Some(error), _) => self.watch_refused(key, error),
+            (None, _) => self.state_known(key, reply.bytes() == Some(b"EXIST")),
         }
     }
 
@@ -190,6 +226,7 @@ impl Core {
             return self.send(words!["UNWATCHEX", key], Expect::Unwatch(key.clone()));
         }
         watched.state = State::Known(is_there);
+        watched.was_there = None;
         for id in watched.by.clone() {
             self.tell_state(id, key, is_there);
         }
@@ -244,6 +281,7 @@ impl Core {
         for (_, key) in keys {
             if let Some(watched) = self.watches.keys.get_mut(&key) {
                 watched.state = State::Asked;
+                watched.was_there = None;
             }
             self.send_watch(&key);
         }
