@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-scripts/need.sh python redis-cli
+scripts/need.sh python redis-cli cc
 server=${TETHER_SERVER:-$(scripts/need.sh server >&2 && scripts/need.sh --server-path)}
 client=$(dirname "$server")/redis-cli
 [ -x "$client" ] || client=$(command -v redis-cli || command -v valkey-cli)

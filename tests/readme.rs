@@ -137,17 +137,20 @@ fn the_line_for_a_configuration_loads_the_module() {
     assert_eq!(lines, ["loadmodule /path/to/libtether.so"]);
 }
 
-/// redis.conf shows each setting at its default, and forgets none.
+/// redis.conf and the package's tether.conf show each setting at its default, and forget none.
 #[test]
-fn the_settings_in_the_configuration_are_the_defaults() {
-    let shown = document("redis.conf");
-    let shown = shown.lines().filter(|line| line.starts_with("tether."));
-    let shown: BTreeSet<String> = shown.map(str::to_owned).collect();
+fn the_settings_in_the_configurations_are_the_defaults() {
     let told = Server::start().resp2().run("CONFIG GET tether.*").items();
-    let told = told
+    let told: BTreeSet<String> = told
         .chunks(2)
-        .map(|pair| format!("{} {}", pair[0].text(), pair[1].text()));
-    assert_eq!(shown, told.collect());
+        .map(|pair| format!("{} {}", pair[0].text(), pair[1].text()))
+        .collect();
+    for file in ["redis.conf", "packaging/tether.conf"] {
+        let shown = document(file);
+        let shown = shown.lines().filter(|line| line.starts_with("tether."));
+        let shown: BTreeSet<String> = shown.map(str::to_owned).collect();
+        assert_eq!(shown, told, "{file}");
+    }
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub const PARTS: &[Part] = &[
             and no language is measured: what differs is the servers, and what their protocols ask for. PostgreSQL's and Redis's locks touch no\n\
             disk; etcd and ZooKeeper write each step to it before they answer, since they promise more: their locks\n\
             survive the loss of a machine when they run on several. Here each runs alone, which is faster. ZooKeeper works for ten\n\
-            seconds before it is measured, since Java is slow at first. etcd's server looks after new waiters ten times a second, so few\n\
+            seconds before it is measured, since Java is slow at first. etcd's server checks for new waiters ten times a second, so few\n\
             contenders get the lock less often than many. Each contender stands for a process of its own: threads of one Java\n\
             program share Redisson's channel, and only one of them wakes at a time.\n\n\
             *Of BLPOP/RPUSH* is the ratio to the floor in the same round. *Server CPU per 1,000* acquisitions counts all processes of\n\
@@ -49,7 +49,7 @@ pub const PARTS: &[Part] = &[
         name: "presence",
         title: "Who is there: 100,000 members and 1,000 watchers",
         about: "A thousand connections watch all of a hundred thousand members of one group. How long from the SIGKILL of a member's\n\
-            process, or from its own word that it leaves, until the last of them is told? The time limits of etcd's leases and\n\
+            process, or from its own word that it leaves, until the last of them is notified? The time limits of etcd's leases and\n\
             ZooKeeper's sessions are those of their clients by default, 10 s; a connection without a session is noticed at once. The other\n\
             members belong to one connection. etcd's watch is of a prefix; ZooKeeper's is a persistent and recursive one, as Curator's newer\n\
             caches use it: an older watch of children tells only that something has changed, and each watcher reads all names again.\n\n\
@@ -76,7 +76,7 @@ pub const PARTS: &[Part] = &[
         about: "Contenders take a lock, give it back at once, and take it again. The quorum is three independent masters, asked as the\n\
             quorum of the Rust client asks them: in ascending order with `WAIT 0 PUSH`, and the token written back by LOCK.RAISE before the\n\
             lock counts as held; a chain of three round trips, while three servers share the processors. Redlock asks three servers at once, and\n\
-            again after 200 to 400 ms. etcd writes each step to the disk, and its server looks after new waiters ten times a second, so few contenders get\n\
+            again after 200 to 400 ms. etcd writes each step to the disk, and its server checks for new waiters ten times a second, so few contenders get\n\
             the lock less often than many. All ways take turns, each with its own servers on\n\
             this machine, without a network between them.\n\n\
             *Handed over* counts acquisitions in which the lock went to another contender: one that polls is taken many times in a row by\n\
@@ -92,7 +92,7 @@ pub const PARTS: &[Part] = &[
     Part {
         name: "handoff",
         title: "Handing a lock over, against BLPOP and RPUSH",
-        about: "A lock goes round so many contenders: whoever has it gives it back, queues again at once, and the next one learns that\n\
+        about: "A lock goes round this many contenders: the holder gives it back, queues again at once, and the next one learns that\n\
             it has it. The other side is the fastest way in which a plain server can pass anything on: RPUSH of a token for which the others\n\
             wait in BLPOP. That is no lock (the token is lost with its holder), only a floor. The herd is the way of the article that\n\
             this module began with: all watch the key, and all try to make it when it goes.",
@@ -153,7 +153,7 @@ pub const PARTS: &[Part] = &[
         name: "death",
         title: "When owners die",
         about: "A connection that owns a million keys ends, or a process with ten thousand connections that own one key each is\n\
-            killed. Meanwhile a bystander sends PING after PING: the longest answer is told, by the processor time that the\n\
+            killed. Meanwhile a bystander sends PING after PING: the longest answer is reported, by the processor time that the\n\
             server used between question and answer (what it would take if it had a processor of its own) and by the clock.",
         run: death::run,
         once: false,
@@ -162,10 +162,10 @@ pub const PARTS: &[Part] = &[
         name: "hostile",
         title: "When a client means harm",
         about: "A client builds what could make this module slow, 60,000 of something as a rule, and strikes: with one command, or with as\n\
-            many as a server reads of a client at once (16 KB). Meanwhile a bystander sends PING after PING: the longest answer is told,\n\
+            many as a server reads of a client at once (16 KB). Meanwhile a bystander sends PING after PING: the longest answer is reported,\n\
             by the processor time that the server used between question and answer and by the clock. No 16 KB of commands may take more\n\
             than 100 ms, and no single one more than 5 ms, on this machine when nobody else uses it. Right before each strike a piece of\n\
-            work without the module tells how slow the machine is at the moment, and the bound is so many times as much. `make hostile`\n\
+            work without the module tells how slow the machine is at the moment, and the bound is a multiple of it. `make hostile`\n\
             runs this table alone.",
         run: hostile::run,
         once: false,
@@ -189,11 +189,11 @@ pub const PARTS: &[Part] = &[
     Part {
         name: "scale",
         title: "From one to a million",
-        about: "With so many watches, bound keys or waiters there, what does the next operation cost, and what does each weigh? Watches are of\n\
+        about: "With this many watches, bound keys or waiters there, what does the next operation cost, and what does each weigh? Watches are of\n\
             keys that ten connections watch, each of them all; bound keys are spread over ten connections; waiters stand\n\
             in one queue, to be notified by a push: for a blocked client the module's part is the same, but the server takes\n\
             30 to 44 kB for it. Plain keys show what the server itself takes for the same. Fewer than 10,000 weigh less than the\n\
-            server's own buffers, so memory is told from there on.",
+            server's own buffers, so memory is reported from there on.",
         run: scale::run,
         once: true,
     },
@@ -220,7 +220,7 @@ pub const PARTS: &[Part] = &[
         name: "instructions",
         title: "Instructions",
         about: "How many instructions the whole server executes for one operation, counted by callgrind. A push is its part of a SET\n\
-            or DEL that a hundred connections are told of. The targets of the first six are the counts kept in `benches/instructions.txt` and 5 %\n\
+            or DEL of which a hundred connections get a push. The targets of the first six are the counts kept in `benches/instructions.txt` and 5 %\n\
             more; CI fails when one is above. The last is a foreign SET on a server with the module, of which nobody\n\
             uses anything, against one without.",
         run: instructions::run,

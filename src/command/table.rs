@@ -370,7 +370,7 @@ pub const TABLE: &[Spec] = &[
         categories: "keyspace read slow",
         access: Access::Look,
         keys: KeyPlaces::First,
-        summary: "Tells who holds a key and who waits for it, in order.",
+        summary: "Shows the holders of a key and its queue, in order.",
         complexity: "O(N) with N the number of holders and waiters that it tells of",
         arguments: &[KEY, option("COUNT", "count", ArgumentKind::Integer)],
     },

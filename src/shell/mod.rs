@@ -84,6 +84,15 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
         )
     };
     if initialised != ok {
+        // The table is filled by now, unless this is no server that we know.
+        if sys::raw::have!(RedisModule_Log) {
+            // SAFETY: the server's argument, for the length of this call.
+            let ctx: Ctx<'_> = unsafe { Ctx::new(&ctx) };
+            ctx.log(
+                c"warning",
+                "tether is loaded already: the configuration names it twice, perhaps in an included file",
+            );
+        }
         return err;
     }
     sys::raw::begin();
@@ -108,11 +117,15 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     })
 }
 
+/// Registers a part of the module; false if the server refuses it.
+type Register = fn(Ctx<'_>) -> bool;
+
 fn load(ctx: Ctx<'_>) -> bool {
     // SAFETY: the table, the context.
     let detached = unsafe { api!(RedisModule_GetDetachedThreadSafeContext(ctx.as_ptr())) };
     let shell = shell();
     if detached.is_null() {
+        ctx.log(c"warning", "the server gives tether no context to work in");
         return false;
     }
     sys::raw::keep_detached(detached);
@@ -144,10 +157,20 @@ fn load(ctx: Ctx<'_>) -> bool {
         tell::handle(ctx, crate::engine::Event::Demoted { redirect });
     }
     info::register(ctx);
-    let is_loaded = lock_type::register(ctx)
-        && register::commands(ctx)
-        && stream::register(ctx)
-        && settings::register(ctx);
+    let parts: [(&str, Register); 4] = [
+        ("its data type", lock_type::register),
+        ("one of its commands", register::commands),
+        ("one of its internal commands", stream::register),
+        ("one of its settings", settings::register),
+    ];
+    let refused = parts.iter().find(|(_, register)| !register(ctx));
+    if let Some((what, _)) = refused {
+        let text = format!(
+            "tether is not loaded: the server refuses {what}; another module may have the same name"
+        );
+        ctx.log(c"warning", &text);
+    }
+    let is_loaded = refused.is_none();
     // Last: if a setting is refused (MODULE LOADEX), Redis 7.0 would call subscribed callbacks of the unloaded library.
     if is_loaded {
         private::decide();

@@ -425,8 +425,23 @@ def test_a_server_with_the_module_does_not_start():
             )
             assert done.returncode != 0 and said in done.stdout, f"{said}: {done.stdout}"
             if said.startswith("Can't load"):
+                assert "tether is loaded already" in done.stdout, done.stdout
                 look = next(piece for piece in text.split("`") if piece.startswith("grep "))
                 assert len(Operator(server).run(look).splitlines()) == 2
+
+
+def test_a_module_with_a_command_of_the_same_name():
+    heading = "A server with the module does not start"
+    assert "the server refuses one of its" in section(heading)
+    with Daemon(module=False) as server:
+        namesake = server.path / "namesake.so"
+        source = PROJECT / "tests/runbook/namesake.c"
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", namesake, source], check=True)
+        assert server.say(f"MODULE LOAD {namesake}") == "OK"
+        refusal = server.say(f"MODULE LOAD {server.path}/lib/libtether.so")
+        assert str(refusal).startswith("-ERR")
+        assert "the server refuses one of its commands" in (server.path / "log").read_text()
+        assert server.say("PING") == "PONG"
 
 
 def main() -> int:

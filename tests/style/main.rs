@@ -4,6 +4,7 @@
 
 mod floors;
 mod rust;
+mod words;
 
 use rust::{Function, code_only, functions, is_word};
 use std::fs;

@@ -66,7 +66,7 @@ const ALL: &[(&str, &str, Crash)] = &[
     ),
     (
         HERD,
-        "this module as in the article: whoever finds the key taken watches it, and all try when it goes",
+        "this module as in the article: each client that finds the key taken watches it, and all try when it goes",
         Crash::AtOnce,
     ),
     (
