@@ -85,7 +85,7 @@ class MonitorsTest {
 
     @Test
     void waitsForAnAnswerHoldNone() throws Exception {
-        try (TetherDevServer server = TetherDevServer.start()) {
+        try (TetherDevServer server = TetherDevServer.start("--peer-timeout", "600s")) {
             TetherLocks locks = TetherLocks.builder(server.uri()).build();
             Hold one = locks.lock("a").acquire();
             Hold two = locks.lock("b").acquire();
@@ -95,8 +95,7 @@ class MonitorsTest {
                                     () -> one.extend(Duration.ofDays(1)),
                                     one::checkServer,
                                     () -> locks.lock("c").acquire(),
-                                    two::close,
-                                    locks::close)
+                                    two::close)
                             .map(
                                     wait -> {
                                         Thread thread = begin(wait);
@@ -104,6 +103,7 @@ class MonitorsTest {
                                         return thread;
                                     })
                             .toList();
+            locks.close(); // Which ends all of these waits.
             for (Thread thread : threads) {
                 thread.join();
             }
