@@ -34,14 +34,6 @@ const CALLS: [&str; 12] = [
     "go_on",
 ];
 
-/// Of clusters: watches end with their slot.
-const ALSO: [&str; 4] = [
-    "cluster-failover",
-    "cluster-follows-ask",
-    "cluster-follows-moved",
-    "cluster-slot-moves",
-];
-
 /// One line, with the time.
 fn say(mut said: Value) {
     let time = clock_gettime(ClockId::Monotonic);
@@ -542,8 +534,8 @@ async fn main() {
         data: Arc::default(),
     };
     let hello = concat!("tether-client ", env!("CARGO_PKG_VERSION"));
-    let levels = ["L1", "L2", "L3"];
-    say(json!({"hello": hello, "levels": levels, "also": ALSO, "calls": CALLS}));
+    let levels = ["L1", "L2", "L3", "CLUSTER"];
+    say(json!({"hello": hello, "levels": levels, "calls": CALLS}));
     let (sender, mut lines) = unbounded_channel();
     std::thread::spawn(move || {
         let lines = std::io::stdin().lines().map_while(Result::ok);

@@ -1,7 +1,7 @@
 //! Who hears of what the core tells.
 
 use crate::core::{Ask, Bytes, Event, Id, KeyChange, Kind, Member, MemberChange, code};
-use crate::core::{PresenceEvent, Referral, WatchEvent};
+use crate::core::{PresenceEvent, Referral, Told, WatchEvent};
 use crate::error::{Error, Loss};
 use crate::link::Hop;
 use crate::observer::Observer;
@@ -101,6 +101,8 @@ struct Caller {
 pub struct Backlog<T: Pending> {
     events: VecDeque<T>,
     error: Option<Error>,
+    /// What was told before that.
+    pub told: Told,
     waker: Arc<AtomicWaker>,
     /// When so many are there, they are merged.
     merges_at: usize,
@@ -209,10 +211,10 @@ impl Callers {
                 Event::Watch { id, event } => Backlog::push(&mut self.watches, id, event),
                 Event::Presence { id, event } => Backlog::push(&mut self.presences, id, event),
                 Event::Leader { id, leader } => Backlog::push(&mut self.leaders, id, leader),
-                Event::Ended { id, error } => {
-                    Backlog::end(&mut self.watches, id, &error);
-                    Backlog::end(&mut self.presences, id, &error);
-                    Backlog::end(&mut self.leaders, id, &error);
+                Event::Ended { id, error, told } => {
+                    Backlog::end(&mut self.watches, id, &error, &told);
+                    Backlog::end(&mut self.presences, id, &error, &told);
+                    Backlog::end(&mut self.leaders, id, &error, &told);
                 }
                 Event::NoBootClock => notes.push(Note::NoBootClock),
                 event => self.hear_of_request(event, notes),
@@ -357,6 +359,7 @@ impl<T: Pending> Backlog<T> {
         let backlog = Backlog {
             events: VecDeque::new(),
             error: None,
+            told: Told::default(),
             waker: waker.clone(),
             merges_at: KEPT,
         };
@@ -398,8 +401,9 @@ impl<T: Pending> Backlog<T> {
         self.merges_at = KEPT + self.events.len();
     }
 
-    fn end(all: &mut HashMap<Id, Backlog<T>>, id: Id, error: &Error) {
+    fn end(all: &mut HashMap<Id, Backlog<T>>, id: Id, error: &Error, told: &Told) {
         if let Some(backlog) = all.get_mut(&id) {
+            backlog.told = told.clone();
             backlog.error = Some(error.clone());
             backlog.waker.wake();
         }

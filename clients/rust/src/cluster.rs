@@ -16,6 +16,9 @@ use tokio::time::timeout;
 /// How often a request follows to another node (P-CLUSTER-3).
 const REFERRALS: usize = 5;
 
+/// After this, a watch may be referred as often again.
+const LONG_AGO: Duration = Duration::from_secs(10);
+
 /// All connections of a client. When the last [`Cluster`] and guard is gone, it is closed.
 pub struct Cluster {
     /// To the server of the builder.
@@ -369,6 +372,15 @@ impl Route {
             began: self.began,
             may_follow: self.referrals < REFERRALS,
         }
+    }
+
+    /// The same for a watch, which has no time to wait: what was long ago does not count.
+    pub fn follows_at_last(&mut self, error: &Error) -> bool {
+        if self.began.elapsed() > LONG_AGO {
+            self.began = Instant::now();
+            self.referrals = 0;
+        }
+        self.follows(error)
     }
 
     /// Goes where this error refers to: MOVED is remembered (P-CLUSTER-3), ASK is not (P-CLUSTER-4).

@@ -2,7 +2,7 @@
 //!
 //! - locks.rs, guard.rs, temporary.rs, election.rs, watch.rs: what a program asks    callers.rs, observer.rs: who hears of what
 //! - core: the rules of the client protocol, without a socket or a clock             link.rs: the shell around them
-//! - cluster.rs: the connections of a client
+//! - cluster.rs: the connections of a client                                     testing.rs: servers for tests
 //! - address.rs, socket.rs, tls.rs, resp.rs, fork.rs, clock.rs: what the shell needs  quorum: a lock on several servers
 //!
 #![doc = include_str!("../README.md")]

@@ -2,7 +2,7 @@
 
 use crate::callers::{Backlog, Callers, Leadership, Pending};
 use crate::cluster::{Cluster, Route};
-use crate::core::{Bytes, Core, Id, Member, PresenceEvent, WatchEvent};
+use crate::core::{Bytes, Core, Id, Member, PresenceEvent, Told, WatchEvent};
 use crate::error::Error;
 use futures_util::Stream;
 use futures_util::task::AtomicWaker;
@@ -39,17 +39,15 @@ struct Events<T: Pending> {
     watch: Option<(Id, Arc<AtomicWaker>)>,
     backlogs: fn(&mut Callers) -> &mut HashMap<Id, Backlog<T>>,
     end: fn(&mut Core, Id),
-    /// Once something was told, another node is not asked: it would tell all of it again.
-    has_told: bool,
     is_over: bool,
 }
 
-type Begin = Box<dyn Fn(&mut Core, &mut Callers, Id) -> Arc<AtomicWaker> + Send + Sync>;
+type Begin = Box<dyn Fn(&mut Core, &mut Callers, Id, Told) -> Arc<AtomicWaker> + Send + Sync>;
 
 impl<T: Pending> Events<T> {
     fn new(
         route: Route,
-        begin: impl Fn(&mut Core, &mut Callers, Id) -> Arc<AtomicWaker> + Send + Sync + 'static,
+        begin: impl Fn(&mut Core, &mut Callers, Id, Told) -> Arc<AtomicWaker> + Send + Sync + 'static,
         backlogs: fn(&mut Callers) -> &mut HashMap<Id, Backlog<T>>,
         end: fn(&mut Core, Id),
     ) -> Events<T> {
@@ -59,16 +57,16 @@ impl<T: Pending> Events<T> {
             watch: None,
             backlogs,
             end,
-            has_told: false,
             is_over: false,
         };
-        events.begin();
+        events.begin(Told::default());
         events
     }
 
-    fn begin(&mut self) {
+    fn begin(&mut self, told: Told) {
         let begin = &self.begin;
-        let begin = |core: &mut Core, callers: &mut Callers, id| (id, begin(core, callers, id));
+        let begin =
+            |core: &mut Core, callers: &mut Callers, id| (id, begin(core, callers, id, told));
         self.watch = self.route.node().watch(begin).ok();
     }
 
@@ -99,26 +97,28 @@ impl<T: Pending> Events<T> {
                 return Poll::Pending;
             };
             if let Err(error) = &event
-                && !self.has_told
                 && self.is_referred(error)
             {
                 continue;
             }
-            self.has_told |= event.is_ok();
             return Poll::Ready(event);
         }
     }
 
-    /// Whether another node is asked (P-CLUSTER-3).
+    /// Whether it goes on at another node, which tells the difference (P-CLUSTER-7).
     fn is_referred(&mut self, error: &Error) -> bool {
         let mut route = self.route.clone();
-        let follows = route.follows(error);
-        if follows {
-            self.end();
-            self.route = route;
-            self.begin();
+        if !route.follows_at_last(error) {
+            return false;
         }
-        follows
+        let told = self.watch.as_ref().and_then(|(id, _)| {
+            let told = |callers: &mut Callers| Some((self.backlogs)(callers).get(id)?.told.clone());
+            self.route.node().with_callers(told)
+        });
+        self.end();
+        self.route = route;
+        self.begin(told.unwrap_or_default());
+        true
     }
 
     fn poll_next(&mut self, context: &Context<'_>) -> Poll<Option<Result<T, Error>>> {
@@ -140,9 +140,9 @@ impl<T: Pending> Drop for Events<T> {
 impl Watch {
     pub(crate) fn new(cluster: &Arc<Cluster>, keys: Vec<Bytes>) -> Watch {
         let route = Route::of(cluster, keys.first());
-        let begin = move |core: &mut Core, callers: &mut Callers, id| {
+        let begin = move |core: &mut Core, callers: &mut Callers, id, told| {
             let waker = callers.expect_watch(id);
-            core.watch(id, keys.clone());
+            core.watch(id, keys.clone(), told);
             waker
         };
         Watch(Events::new(route, begin, Callers::watches, Core::unwatch))
@@ -162,9 +162,9 @@ impl Watch {
 impl Presence {
     pub(crate) fn new(cluster: &Arc<Cluster>, prefix: Bytes) -> Presence {
         let route = Route::of(cluster, Some(&prefix));
-        let begin = move |core: &mut Core, callers: &mut Callers, id| {
+        let begin = move |core: &mut Core, callers: &mut Callers, id, told| {
             let waker = callers.expect_presence(id);
-            core.presence(id, prefix.clone());
+            core.presence(id, prefix.clone(), told);
             waker
         };
         Presence(Events::new(
@@ -187,9 +187,9 @@ impl Presence {
 impl LeaderWatch {
     pub(crate) fn new(cluster: &Arc<Cluster>, name: Bytes) -> LeaderWatch {
         let route = Route::of(cluster, Some(&name));
-        let begin = move |core: &mut Core, callers: &mut Callers, id| {
+        let begin = move |core: &mut Core, callers: &mut Callers, id, told| {
             let waker = callers.expect_leader(id);
-            core.observe(id, name.clone());
+            core.observe(id, name.clone(), told);
             waker
         };
         LeaderWatch(Events::new(

@@ -205,15 +205,17 @@ async fn acquire_one(
         builder = builder.grace(request.grace);
     }
     let locks = builder.connect().await?;
-    let (held, token) = if let Mode::Lead(value) = &request.mode {
+    let (token, alive, held) = if let Mode::Lead(value) = &request.mode {
         let mut election = locks.elect(&request.key, value);
         let term = patiently(&locks, election.term(), tell).await?;
-        let token = term.token();
-        (Held::Lead(term, locks.clone()), token)
+        (term.token(), term.alive(), Held::Lead(term, locks.clone()))
     } else {
         let guard = patiently(&locks, wanted(request, attempts, &locks).acquire(), tell).await?;
-        let token = guard.token();
-        (Held::One(guard, locks.clone()), token)
+        (
+            guard.token(),
+            guard.alive(),
+            Held::One(guard, locks.clone()),
+        )
     };
     let announced = match &request.announce {
         Some(announcement) => Some(announce(announcement, request, attempts, &locks, tell).await?),
@@ -221,7 +223,7 @@ async fn acquire_one(
     };
     Ok(Hold {
         token,
-        alive: locks.alive(),
+        alive,
         held,
         announced,
         has_session: request.has_session(),

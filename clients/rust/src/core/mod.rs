@@ -40,8 +40,8 @@ pub use cluster::{Referral, slot};
 pub use errors::{code, is_momentary, is_passing, is_unwritable};
 pub(crate) use words::words;
 pub use words::{
-    Ask, BootClock, Bytes, Command, Config, Event, Id, KeyChange, Kind, Member, MemberChange, Mode,
-    Now, Order, PresenceEvent, Status, WatchEvent, Word,
+    Ask, BootClock, Bytes, Command, Config, Event, Id, KeyChange, Kind, Member, MemberChange,
+    Members, Mode, Now, Order, PresenceEvent, Status, Told, WatchEvent, Word,
 };
 
 /// After its time the client ends a wait itself, if the server has not by then (P-ACQ-5).
@@ -647,8 +647,7 @@ impl Core {
     fn end_watches(&mut self, error: &Error) {
         let ids = self.watches.clear().into_iter();
         for id in ids.chain(self.presences.clear()) {
-            let error = error.clone();
-            self.events.push(Event::Ended { id, error });
+            self.refuse_watch(id, error.clone());
         }
     }
 

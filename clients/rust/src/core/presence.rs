@@ -3,8 +3,6 @@
 use super::pushes::split;
 use super::*;
 
-type Members = BTreeMap<Bytes, Member>;
-
 /// All prefixes that a client watches.
 #[derive(Debug, Default)]
 pub struct Presences {
@@ -20,6 +18,8 @@ struct Watcher {
     is_observer: bool,
     /// It was told who leads, or that nobody does.
     knows_leader: bool,
+    /// Before its first snapshot: what it was told at another node.
+    before: Option<Told>,
 }
 
 #[derive(Debug)]
@@ -69,23 +69,29 @@ impl Presences {
         ids
     }
 
+    /// What a watcher was told before its first snapshot, once.
+    fn take_before(&mut self, id: Id) -> Option<Members> {
+        let before = self.watchers.get_mut(&id)?.before.take()?;
+        Some(before.members.unwrap_or_default())
+    }
+
     fn get(&mut self, name: &[u8]) -> Option<&mut Prefix> {
         self.prefixes.iter_mut().find(|prefix| prefix.name == name)
     }
 }
 
 impl Core {
-    /// Begins to watch the temporary keys of this prefix.
-    pub fn presence(&mut self, id: Id, prefix: Bytes) {
-        self.watch_prefix(id, prefix, false);
+    /// Begins to watch the temporary keys of this prefix, of which this was told already.
+    pub fn presence(&mut self, id: Id, prefix: Bytes, told: Told) {
+        self.watch_prefix(id, prefix, false, told);
     }
 
     /// Begins to watch who leads in the election of this name (P-ELECT-3).
-    pub fn observe(&mut self, id: Id, name: Bytes) {
-        self.watch_prefix(id, name, true);
+    pub fn observe(&mut self, id: Id, name: Bytes, told: Told) {
+        self.watch_prefix(id, name, true, told);
     }
 
-    fn watch_prefix(&mut self, id: Id, name: Bytes, is_observer: bool) {
+    fn watch_prefix(&mut self, id: Id, name: Bytes, is_observer: bool, told: Told) {
         if self.is_closed {
             return self.refuse_watch(id, Error::Closed);
         }
@@ -95,7 +101,8 @@ impl Core {
         let watcher = Watcher {
             prefix: name.clone(),
             is_observer,
-            knows_leader: false,
+            knows_leader: told.members.is_some(),
+            before: Some(told),
         };
         self.presences.watchers.insert(id, watcher);
         self.need_connection();
@@ -103,7 +110,8 @@ impl Core {
             prefix.by.push(id);
             if prefix.is_live {
                 let members = prefix.members.clone();
-                self.tell_members(id, &Members::new(), &members);
+                let before = self.presences.take_before(id).unwrap_or_default();
+                self.tell_members(id, &before, &members);
             }
             return;
         }
@@ -196,7 +204,8 @@ impl Core {
         let next = std::mem::take(&mut prefix.next);
         let former = std::mem::replace(&mut prefix.members, next.clone());
         for id in prefix.by.clone() {
-            self.tell_members(id, &former, &next);
+            let before = self.presences.take_before(id);
+            self.tell_members(id, before.as_ref().unwrap_or(&former), &next);
         }
     }
 
@@ -206,10 +215,18 @@ impl Core {
             .prefixes
             .iter()
             .position(|it| it.name == *name);
-        for id in at.map_or(Vec::new(), |at| self.presences.prefixes.remove(at).by) {
-            self.presences.watchers.remove(&id);
+        let Some(prefix) = at.map(|at| self.presences.prefixes.remove(at)) else {
+            return;
+        };
+        for id in prefix.by {
+            let watcher = self.presences.watchers.remove(&id);
+            let told = watcher.and_then(|watcher| watcher.before);
+            let told = told.unwrap_or_else(|| Told {
+                members: Some(prefix.members.clone()),
+                ..Told::default()
+            });
             let error = Error::Refused(error.to_owned());
-            self.tell(Event::Ended { id, error });
+            self.tell(Event::Ended { id, error, told });
         }
     }
 
@@ -305,10 +322,10 @@ impl Core {
             return;
         };
         prefix.next.clear();
-        let former = std::mem::take(&mut prefix.members);
         if !prefix.is_live {
             return;
         }
+        let former = std::mem::take(&mut prefix.members);
         let by = prefix.by.clone();
         for key in former.keys() {
             for id in &by {

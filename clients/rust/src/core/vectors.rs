@@ -177,10 +177,10 @@ impl World {
             "give_up" => core.give_up(id),
             "extend" => core.extend(id, ms(&step["lease"])),
             "raise" => core.raise(id, step["token"].as_u64().unwrap()),
-            "watch" => core.watch(id, keys(&step["keys"])),
+            "watch" => core.watch(id, keys(&step["keys"]), Told::default()),
             "unwatch" => core.unwatch(id),
-            "presence" => core.presence(id, bytes(&step["prefix"])),
-            "observe" => core.observe(id, bytes(&step["prefix"])),
+            "presence" => core.presence(id, bytes(&step["prefix"]), Told::default()),
+            "observe" => core.observe(id, bytes(&step["prefix"]), Told::default()),
             "end" => core.end_presence(id),
             "close" => core.close(),
             "check" => {
@@ -302,7 +302,7 @@ impl World {
                 Some(leader) => member(json!({"leader": name(id)}), &leader),
                 None => json!({"leader": name(id), "token": null}),
             },
-            Event::Ended { id, error } => failed("ended", id, &error),
+            Event::Ended { id, error, .. } => failed("ended", id, &error),
             Event::NoBootClock => json!({"warning": "no-boot-clock"}),
         }
     }

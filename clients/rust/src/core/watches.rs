@@ -73,8 +73,8 @@ impl Watches {
 }
 
 impl Core {
-    /// Begins to watch these keys.
-    pub fn watch(&mut self, id: Id, mut keys: Vec<Bytes>) {
+    /// Begins to watch these keys, of which this was told already.
+    pub fn watch(&mut self, id: Id, mut keys: Vec<Bytes>, told: Told) {
         let mut seen = BTreeSet::new();
         keys.retain(|key| seen.insert(key.clone()));
         if self.is_closed {
@@ -88,7 +88,7 @@ impl Core {
         }
         let watch = Watch {
             keys: keys.clone(),
-            told: HashMap::new(),
+            told: told.keys,
         };
         self.watches.watches.insert(id, watch);
         self.need_connection();
@@ -143,7 +143,8 @@ impl Core {
 
     /// A watch or presence ends before anything was sent.
     pub(super) fn refuse_watch(&mut self, id: Id, error: Error) {
-        self.tell(Event::Ended { id, error });
+        let told = Told::default();
+        self.tell(Event::Ended { id, error, told });
     }
 
     pub(super) fn send_watch(&mut self, key: &Bytes) {
@@ -212,7 +213,12 @@ impl Core {
         };
         for id in watched.by {
             let error = Error::Refused(error.to_owned());
-            self.tell(Event::Ended { id, error });
+            let watch = self.watches.watches.get(&id);
+            let told = Told {
+                keys: watch.map(|watch| watch.told.clone()).unwrap_or_default(),
+                members: None,
+            };
+            self.tell(Event::Ended { id, error, told });
             self.unwatch(id);
         }
     }

@@ -1,6 +1,7 @@
 //! What goes into the core and comes out of it.
 
 use crate::error::{Error, Loss};
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 /// A key, a label, a value.
@@ -203,6 +204,18 @@ pub struct Member {
     pub value: Option<Vec<u8>>,
 }
 
+/// The members of a prefix.
+pub type Members = BTreeMap<Bytes, Member>;
+
+/// What a watcher was told so far: at another node of a cluster it is told the difference (P-CLUSTER-7).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Whether these keys are there.
+    pub keys: HashMap<Bytes, bool>,
+    /// None is that it was told nothing.
+    pub members: Option<Members>,
+}
+
 /// What a [`Presence`](crate::Presence) says of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PresenceEvent {
@@ -286,6 +299,7 @@ pub enum Event {
     Ended {
         id: Id,
         error: Error,
+        told: Told,
     },
     /// The system has no clock that runs on in suspend (P-FENCE-5).
     NoBootClock,
