@@ -282,6 +282,7 @@ struct tether_watch {
     struct watched *watched; /* one of these two, or neither when it is over */
     struct prefix *prefix;
     bool has_told, told;
+    bool is_late; /* it joined its prefix while a snapshot was taken */
     tether_watch_fn *fn;
     void *user;
     bool *is_gone;
@@ -1510,7 +1511,22 @@ static void prefix_answered(struct command *command, const redisReply *reply) {
     prefix->members = prefix->next;
     prefix->next = (struct members){NULL, 0, 0};
     prefix->is_live = true;
+    struct link late;
+    list_init(&late);
+    EACH(at, &prefix->watches) {
+        tether_watch *watch = AT(tether_watch, other, at);
+        if (watch->is_late) {
+            watch->is_late = false;
+            take_off(at);
+            append(&late, at);
+        }
+    }
     tell_difference(&prefix->watches, &old, &prefix->members);
+    tell_difference(&late, &(struct members){NULL, 0, 0}, &prefix->members);
+    EACH(at, &late) {
+        take_off(at);
+        append(&prefix->watches, at);
+    }
     clear(&old);
 }
 
@@ -2120,7 +2136,9 @@ static void watch_prefix(tether *t, tether_watch *watch, tether_bytes name) {
         append(&alone, &watch->other);
         tell_difference(&alone, &(struct members){NULL, 0, 0}, &prefix->members);
         take_off(&watch->other);
-    } else if (prefix == NULL) {
+    } else if (prefix) {
+        watch->is_late = true;
+    } else {
         watch->prefix = prefix = zeroed(sizeof *prefix);
         list_init(&prefix->watches);
         prefix->prefix = copied(name);

@@ -268,8 +268,9 @@ export class Presences {
   #flushed(prefix: Bytes): void {
     const state = this.#prefixes.get(prefix);
     if (state === undefined) return;
-    const gone = state.isLive ? [...state.members.keys()].sort() : [];
     state.next = new Map();
+    if (!state.isLive) return; // The snapshot tells the difference.
+    const gone = [...state.members.keys()].sort();
     state.members = new Map();
     for (const key of gone) for (const id of state.by) this.#say(id, key, "set", undefined, "flushed");
   }

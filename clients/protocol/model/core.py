@@ -1405,14 +1405,18 @@ class Core:
             state["by"].append(name)
             if state["is_live"]:
                 self.say_members(name, {}, state["members"])
+            else:
+                state["late"].add(name)
             return
-        self.prefixes[prefix] = {"by": [name], "members": {}, "next": {}, "is_live": False}
+        state = {"by": [name], "late": set(), "members": {}, "next": {}, "is_live": False}
+        self.prefixes[prefix] = state
         self.send_prefix(prefix)
 
     def end_presence(self, name):
         prefix = self.presences.pop(name)["prefix"]
         state = self.prefixes[prefix]
         state["by"].remove(name)
+        state["late"].discard(name)
         if not state["by"]:
             del self.prefixes[prefix]
             if self.link == "up":
@@ -1444,8 +1448,9 @@ class Core:
         if after:
             return self.send_prefix(prefix, after)
         old, state["members"], state["is_live"] = state["members"], state["next"], True
+        late, state["late"] = state["late"], set()
         for name in state["by"]:
-            self.say_members(name, old, state["members"])
+            self.say_members(name, {} if name in late else old, state["members"])
         return None
 
     def say_members(self, name, old, new):
@@ -1503,8 +1508,10 @@ class Core:
             return
         if word == b"FLUSHED":
             state["next"] = {}
+            if not state["is_live"]:  # The snapshot tells the difference.
+                return
             old, state["members"] = state["members"], {}
-            for key in sorted(old) if state["is_live"] else []:
+            for key in sorted(old):
                 for name in state["by"]:
                     self.say_member(name, key, "del", None, "flushed")
         else:

@@ -143,7 +143,8 @@ fn sentinels_say_where_the_master_is() {
         .spawn()
         .unwrap();
     eventually_equal("its wait", 1, || world.waiters());
-    assert!(sentinel.fail_over());
+    // It refuses until it knows the replica.
+    eventually_equal("a failover", true, || sentinel.fail_over());
     let status = eventually_within(LONG, "its lock", || {
         let status = waiter.try_wait().unwrap();
         status.ok_or_else(|| "it waits".to_owned())

@@ -305,8 +305,11 @@ class Presences:
         state = self._prefixes.get(prefix)
         if state is None:
             return
-        old, state.members, state.next = state.members, {}, {}
-        for key in sorted(old) if state.is_live else ():
+        state.next = {}
+        if not state.is_live:  # The snapshot tells the difference.
+            return
+        old, state.members = state.members, {}
+        for key in sorted(old):
             for handle in state.by:
                 self._say(handle, key, "del", None, "flushed")
 

@@ -71,7 +71,8 @@ async fn a_time_to_wait_is_kept_whatever_the_server_does() {
     let locks = connect(&server).await;
     let _held = soon(locks.lock("report").acquire()).await.unwrap();
     let wait = |key: &str| {
-        let request = locks.lock(key).owner("next").wait(A_MOMENT * 4);
+        // Long enough for the client to hear that it waits.
+        let request = locks.lock(key).owner("next").wait(A_MOMENT * 20);
         tokio::spawn(request.acquire())
     };
     let waiting = wait("report");

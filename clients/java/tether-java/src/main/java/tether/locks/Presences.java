@@ -2,10 +2,12 @@ package tether.locks;
 
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.Set;
 import java.util.TreeSet;
 import tether.locks.Event.MemberChange;
 
@@ -29,6 +31,10 @@ final class Presences {
 
     private static final class Prefix {
         final List<Object> by = new ArrayList<>();
+
+        /** Of these, who joined while a snapshot was being taken. */
+        final Set<Object> late = new HashSet<>();
+
         Map<String, Member> members = new HashMap<>();
 
         /** The snapshot that is being taken. */
@@ -78,6 +84,8 @@ final class Presences {
             prefix.by.add(id);
             if (prefix.isLive) {
                 tellDifference(id, Map.of(), prefix.members);
+            } else {
+                prefix.late.add(id);
             }
         }
     }
@@ -89,6 +97,7 @@ final class Presences {
         }
         Prefix prefix = prefixes.get(presence.prefix);
         prefix.by.remove(id);
+        prefix.late.remove(id);
         if (prefix.by.isEmpty()) {
             prefixes.remove(presence.prefix);
             if (core.link.isUp()) {
@@ -156,7 +165,10 @@ final class Presences {
         prefix.members = prefix.next;
         prefix.next = new HashMap<>();
         prefix.isLive = true;
-        prefix.by.forEach(id -> tellDifference(id, old, prefix.members));
+        Set<Object> late = Set.copyOf(prefix.late);
+        prefix.late.clear();
+        prefix.by.forEach(
+                id -> tellDifference(id, late.contains(id) ? Map.of() : old, prefix.members));
     }
 
     private void tellDifference(Object id, Map<String, Member> old, Map<String, Member> now) {
