@@ -66,7 +66,7 @@ done
 slice upgrade 300 "src/engine/record.rs src/engine/pairs.rs src/engine/terms.rs src/command/pack.rs src/shell/persistence/* tests/failover/upgrade.rs scripts/upgrade.sh" make upgrade
 slice packaging 300 "packaging/* scripts/dist.sh scripts/monitoring.sh clients/cli/* src/shell/commands/info.rs" make dist monitoring
 slice stock-clients 300 "tests/clients/* docs/clients.md src/command/*" make clients
-slice conform 120 "$MODULE clients/protocol/* scripts/conform.sh" make conform
+slice conform 260 "$MODULE clients/protocol/* scripts/conform.sh" make conform
 for client in rust python go node java c; do
     slice "conform-$client!" 240 "clients/$client/* clients/protocol/* scripts/conform.sh" make conform CLIENT="$client"
 done
