@@ -205,9 +205,19 @@ case ${1:-} in
     --llvm-profdata) profdata_path; exit ;;
 esac
 
-missing=()
-for what in "$@"; do has "$what" || missing+=("$what"); done
+find_missing() {
+    local what
+    missing=()
+    for what in "$@"; do has "$what" || missing+=("$what"); done
+}
+find_missing "$@"
 [ ${#missing[@]} -gt 0 ] || exit 0
+if command -v flock >/dev/null; then
+    exec 9> "${TMPDIR:-/tmp}/tether-need.lock" # two at a time would stand in each other's way
+    flock 9
+    find_missing "$@"
+    [ ${#missing[@]} -gt 0 ] || exit 0
+fi
 
 packages=()
 if command -v apt-get >/dev/null && { [ "$(id -u)" = 0 ] || command -v sudo >/dev/null; }; then
