@@ -112,9 +112,9 @@ public final class Candidate implements AutoCloseable {
     public void close() {
         isClosed = true;
         Hold hold = term;
-        boolean leads = hold != null && hold.release();
+        // First, since after a release it would stand again.
         cluster.loop.post(() -> node.act(core -> core.giveUp(terms)));
-        if (leads) {
+        if (hold != null && hold.release()) {
             hold.awaitReleased();
         }
     }
