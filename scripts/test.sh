@@ -28,8 +28,8 @@ program() {
     local said status=0 heeding=(env --default-signal=INT,QUIT)
     "${heeding[@]}" true 2>/dev/null || heeding=()
     export RUST_TEST_THREADS=4
-    # The last two to end: their tests mostly wait, for servers to agree or for each other.
-    [[ $2 != */cluster-* && $2 != */server-* ]] || RUST_TEST_THREADS=8
+    # Its tests mostly wait for servers to agree.
+    [[ $2 != */cluster-* ]] || RUST_TEST_THREADS=8
     said=$(mktemp)
     (cd "$1" && ${heeding[@]+"${heeding[@]}"} "$2") > "$said" 2>&1 || status=$?
     printf '\n     Running %s\n' "${2##*/}"

@@ -268,6 +268,9 @@ fn what_others_store_there_when_its_owner_has_just_gone_is_theirs() {
         owner.read_replies(commands.len());
     }
     drop(owner);
+    eventually_equal("its end", true, || {
+        server.gauge("tether", "tether_temporary_keys") < KEYS as i64
+    });
     // From the end: the oldest are removed first.
     let set = all(|number| format!("SET {} theirs", KEYS - 1 - number));
     for commands in set.chunks(1000) {
