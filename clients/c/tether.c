@@ -1007,6 +1007,7 @@ static void name_place(struct place *place, tether_bytes key) {
     place->request->has_name = true;
     discard(place->key);
     place->key = copied(key);
+    take_off(&place->bucket); /* it may have had another name */
     append(bucket_of(place->request->t->places, place->key, place->request->label), &place->bucket);
 }
 
@@ -1111,7 +1112,7 @@ static void released(struct command *command, const redisReply *reply) {
             tell_all(request, (tether_event){.kind = TETHER_RELEASING, .code = request->refusal, .text = reply->str});
         strcpy(request->said, request->refusal);
         struct place *other = newest_at(request->t, request->is_temporary, place->key, request->label);
-        if (other->request->phase == QUEUED && other->request->terms.wait == 0) /* P-OWNER-4; there is one at most */
+        if (other && other->request->phase == QUEUED && other->request->terms.wait == 0) /* P-OWNER-4; one at most */
             fail(other->request, NULL, refusal("taken", "TAKEN", "the former release was refused"));
         try_again(request->t);
         return;
