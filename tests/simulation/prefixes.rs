@@ -96,6 +96,19 @@ impl World {
         }
     }
 
+    /// The watcher watches so many prefixes, of four digits each.
+    fn watch_all(&mut self, prefixes: usize) {
+        for number in 0..prefixes {
+            self.watch(&format!("{number:04}"), false).expect("room");
+        }
+    }
+
+    /// What the watcher may see is not what it was.
+    fn lose_sight(&mut self) {
+        let clients = &[WATCHER];
+        self.handle(Event::SightLost { clients });
+    }
+
     /// What the rest of the pages have, too.
     fn snapshot(&mut self, prefix: &str) -> BTreeMap<Vec<u8>, Token> {
         let mut all = BTreeMap::new();
@@ -166,9 +179,7 @@ fn a_flush_is_told_in_slices_and_before_what_follows() {
     const PREFIXES: usize = 2_000;
     let mut world = World::default();
     world.engine.set_limits(limits(100));
-    for number in 0..PREFIXES {
-        world.watch(&format!("{number:04}"), false).expect("room");
-    }
+    world.watch_all(PREFIXES);
     world.settp("0007x");
     world.told.clear();
     let (db, by) = (None, Cause::Server);
@@ -207,9 +218,7 @@ fn after_an_exchange_of_databases_no_prefix_is_watched_and_indexes_go_along() {
     let mut world = World::default();
     world.engine.set_limits(limits(100));
     world.settp("0001x");
-    for number in 0..PREFIXES {
-        world.watch(&format!("{number:04}"), false).expect("room");
-    }
+    world.watch_all(PREFIXES);
     let (one, other) = (Db(0), Db(5));
     world.handle(Event::Swapped { one, other });
     while world.engine.is_flushing() {
@@ -259,8 +268,7 @@ fn who_sees_otherwise_watches_no_longer() {
     for prefix in ["a", "ab", "b"] {
         world.watch(prefix, false).expect("room");
     }
-    let clients = &[WATCHER];
-    world.handle(Event::SightLost { clients });
+    world.lose_sight();
     assert_eq!(world.told.len(), 3);
     world.settp("abc");
     assert_eq!((world.told.len(), world.engine.gauges().watches), (3, 0));
@@ -284,11 +292,8 @@ fn who_sees_otherwise_is_told_in_slices_and_of_no_key_meanwhile() {
     const PREFIXES: usize = 2_000;
     let mut world = World::default();
     world.engine.set_limits(limits(100));
-    for number in 0..PREFIXES {
-        world.watch(&format!("{number:04}"), false).expect("room");
-    }
-    let clients = &[WATCHER];
-    world.handle(Event::SightLost { clients });
+    world.watch_all(PREFIXES);
+    world.lose_sight();
     assert_eq!(world.told.len(), 100);
     assert!(world.engine.is_any_blind());
     world.settp("1999x");
@@ -299,7 +304,7 @@ fn who_sees_otherwise_is_told_in_slices_and_of_no_key_meanwhile() {
         "it hears of a key that it may not see"
     );
     // Once more, as a shell may: nothing is told twice.
-    world.handle(Event::SightLost { clients });
+    world.lose_sight();
     assert_eq!(world.told.len(), 200);
     world.engine.check_invariants();
     // What is given up meanwhile ends without a word.
@@ -325,11 +330,8 @@ fn who_watches_anew_while_it_is_told_of_ends_hears_the_rest_before() {
     const PREFIXES: usize = 300;
     let mut world = World::default();
     world.engine.set_limits(limits(100));
-    for number in 0..PREFIXES {
-        world.watch(&format!("{number:04}"), false).expect("room");
-    }
-    let clients = &[WATCHER];
-    world.handle(Event::SightLost { clients });
+    world.watch_all(PREFIXES);
+    world.lose_sight();
     world.sight = 8;
     world.watch("0299", false).expect("room");
     // Of what it watches again, it is told no end.
@@ -349,11 +351,8 @@ fn who_is_gone_is_told_of_no_end() {
     for ends in [true, false] {
         let mut world = World::default();
         world.engine.set_limits(limits(100));
-        for number in 0..300 {
-            world.watch(&format!("{number:04}"), false).expect("room");
-        }
-        let clients = &[WATCHER];
-        world.handle(Event::SightLost { clients });
+        world.watch_all(300);
+        world.lose_sight();
         let (client, prefix) = (WATCHER, None);
         if ends {
             world.handle(Event::Ended { client });
