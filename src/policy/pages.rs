@@ -4,6 +4,8 @@
 //! before all of them are. So the pages of one turn share a budget: the first ones are whole, and the later ones have fewer keys,
 //! the last ones very few. They go on in the next turn, which serves the others, too.
 
+use crate::engine::Limits;
+
 /// A page's share of what is left.
 const SHARE: usize = 8;
 
@@ -24,7 +26,7 @@ pub struct Allowance {
 impl Pages {
     /// Of a whole page.
     const WHOLE: Allowance = Allowance {
-        keys: 1000,
+        keys: Limits::DEFAULT.keys_per_page,
         bytes: 256 << 10,
     };
     /// Keys of all pages of a turn: some 3 ms.
