@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 import redis
 
+from tether_locks import Locks
+
 # Generous: tests run on machines that are busy with others.
 DEADLINE_S = 30.0
 
@@ -122,6 +124,14 @@ def server(shared_server: Server) -> Server:
     shared_server.client.config_set("tether.peer-timeout", 10000)
     shared_server.free()
     return shared_server
+
+
+@pytest.fixture
+def locks(server: Server) -> Iterator[Locks]:
+    """A client of it."""
+    with Locks(server.url) as locks:
+        yield locks
+    server.free()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

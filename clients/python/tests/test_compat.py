@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,14 +21,6 @@ from tether_locks.compat.fastapi import locked
 from tether_locks.compat.redis_lock import Lock
 
 from .conftest import DEADLINE_S, Server, eventually
-
-
-@pytest.fixture
-def locks(server: Server) -> Iterator[Locks]:
-    with Locks(server.url) as locks:
-        yield locks
-    server.free()
-
 
 # ---- redis-py's Lock ----
 

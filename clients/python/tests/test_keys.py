@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -36,13 +36,6 @@ from tether_locks import (
 from .conftest import DEADLINE_S, Server, eventually
 
 Story = Callable[[aio.Locks], Coroutine[Any, Any, None]]
-
-
-@pytest.fixture
-def locks(server: Server) -> Iterator[Locks]:
-    with Locks(server.url) as locks:
-        yield locks
-    server.free()
 
 
 def tell(server: Server, story: Story, **options: Any) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pottery
@@ -22,13 +22,6 @@ from tether_locks import CrossSlot, Deadlock, Locks, Lost, Refused, Taken
 
 from .conftest import DEADLINE_S, Server, eventually
 from .old_locks import OLD, Old
-
-
-@pytest.fixture
-def locks(server: Server) -> Iterator[Locks]:
-    with Locks(server.url) as locks:
-        yield locks
-    server.free()
 
 
 def test_requests_of_one_client_wait_for_each_other(server: Server, locks: Locks) -> None:

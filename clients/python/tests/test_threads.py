@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,13 +20,6 @@ import redis
 from tether_locks import Deadlock, Held, Lock, Locks, Lost, Stale, Taken, Unreachable
 
 from .conftest import DEADLINE_S, Server, eventually
-
-
-@pytest.fixture
-def locks(server: Server) -> Iterator[Locks]:
-    with Locks(server.url) as locks:
-        yield locks
-    server.free()
 
 
 def test_a_lock_is_held_within_its_block(server: Server, locks: Locks) -> None:
