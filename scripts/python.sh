@@ -4,6 +4,7 @@
 #   scripts/python.sh [PYTEST..]   builds its wheel, installs it into empty environments, with the lowest and the newest
 #                                  redis-py, and runs its tests there (TETHER_SERVER, TETHER_MODULE; PYTHON=python3.13)
 #   scripts/python.sh --lint       ruff, mypy; of clients/protocol and packaging, ruff
+#   scripts/python.sh --pack       what would be published, in target/python/dist
 #   scripts/python.sh --vectors          the vectors of clients/protocol, with the newest redis-py
 #   scripts/python.sh --conform [ARGS]   the cases of clients/protocol/conform, with the newest redis-py
 #
@@ -48,6 +49,7 @@ rm -rf "$ROOT/source" "$ROOT/dist"
 cp -R "$SOURCES" "$ROOT/source"
 "$ROOT/build/bin/python" -m build --no-isolation --outdir "$ROOT/dist" "$ROOT/source" > "$ROOT/build.log" || { cat "$ROOT/build.log"; exit 1; }
 "$ROOT/build/bin/python" -m twine check --strict "$ROOT"/dist/*
+[ "${1:-}" != --pack ] || exit 0
 
 # The newest that this Python can have: redis-py 8 needs Python 3.10.
 newest=8.1.0 celery=5.7.0 django=5.2.8 fastapi=0.121.3

@@ -62,18 +62,14 @@ registries() {
     cargo publish --quiet --dry-run --allow-dirty --package tether-client
     cp "$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/package/tether-client-$VERSION.crate" "$TO"
     say "PyPI: python -m build, twine check"
-    scripts/need.sh python
-    [ -x target/release-tools/bin/twine ] || { python3 -m venv target/release-tools && target/release-tools/bin/pip install --quiet build twine; }
-    target/release-tools/bin/python -m build --outdir "$TO" clients/python > "$TO/build.log" || { cat "$TO/build.log"; die "the Python package is not built"; }
-    rm "$TO/build.log"
-    target/release-tools/bin/twine check --strict "$TO"/tether_locks-*
+    scripts/python.sh --pack
+    cp target/python/dist/* "$TO"
     say "npm: npm publish --dry-run"
     scripts/node.sh --pack
     (cd clients/node && npm pack --silent --pack-destination "$TO")
-    say "Maven Central: mvn package, with sources and javadoc"
-    scripts/need.sh java mvn
-    mvn --quiet --batch-mode -f clients/java/pom.xml -DskipTests package source:jar javadoc:jar
-    find clients/java -path '*/target/*' -name "tether-*-$VERSION*.jar" ! -path '*/conform/*' ! -name '*-tests.jar' -exec cp {} "$TO" \;
+    say "Maven Central: mvn deploy, into a folder, with sources and javadoc"
+    scripts/java.sh --publish
+    find target/java/published -name "tether-*-$VERSION*.jar" ! -name '*-tests.jar' -exec cp {} "$TO" \;
     say "Go's proxy: a module is published by the tag clients/go/v$VERSION"
     scripts/need.sh go
     scripts/go.sh --pack

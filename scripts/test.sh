@@ -22,38 +22,36 @@ clients=(--package tether-client --package tether-cli)
 
 heading() { printf '\n==== %s ====\n\n' "$*"; }
 
+# shown TITLE COMMAND..: runs it, and shows what it said when it has ended.
+shown() {
+    local title=$1 said status=0
+    shift
+    said=$(mktemp)
+    "$@" > "$said" 2>&1 || status=$?
+    printf '\n%s\n' "$title"
+    cat "$said"
+    rm -f "$said"
+    return $status
+}
+
 # program FOLDER FILE: runs a test program in its package's folder, as cargo does, and shows what it said. Ctrl-C counts in tests
 # also where this runs in the background of a shell, which has it ignored.
 program() {
-    local said status=0 heeding=(env --default-signal=INT,QUIT)
+    local heeding=(env --default-signal=INT,QUIT)
     "${heeding[@]}" true 2>/dev/null || heeding=()
     export RUST_TEST_THREADS=4
     # Its tests mostly wait for servers to agree.
     [[ $2 != */cluster-* ]] || RUST_TEST_THREADS=8
-    said=$(mktemp)
-    (cd "$1" && ${heeding[@]+"${heeding[@]}"} "$2") > "$said" 2>&1 || status=$?
-    printf '\n     Running %s\n' "${2##*/}"
-    cat "$said"
-    rm -f "$said"
-    return $status
+    cd "$1"
+    shown "     Running ${2##*/}" ${heeding[@]+"${heeding[@]}"} "$2"
 }
 if [ "${1:-}" = --program ]; then
     program "$2" "$3"
     exit
 fi
 
-# language NAME: runs that client's tests, and shows what they said.
-language() {
-    local said status=0
-    said=$(mktemp)
-    "scripts/$1.sh" > "$said" 2>&1 || status=$?
-    heading "tests of clients/$1"
-    cat "$said"
-    rm -f "$said"
-    return $status
-}
 if [ "${1:-}" = --language ]; then
-    language "$2"
+    shown "==== tests of clients/$2 ====" "scripts/$2.sh"
     exit
 fi
 
