@@ -1,8 +1,6 @@
 //! What a program asks: a client, and locks of it.
 
 use crate::address::Address;
-#[cfg(feature = "internals")]
-use crate::clock::BootTime;
 use crate::cluster::Cluster;
 use crate::core::{Ask, Bytes, Config, Kind, Mode};
 use crate::election::Election;
@@ -239,13 +237,6 @@ impl Locks {
     /// Who leads in the election of this name, and each change of that.
     pub fn observe(&self, name: impl AsRef<[u8]>) -> LeaderWatch {
         LeaderWatch::new(&self.cluster, name.as_ref().to_vec())
-    }
-
-    /// Until when the locks of this client are vouched for, as it moves on with each answer of the server.
-    #[cfg(feature = "internals")]
-    #[doc(hidden)]
-    pub fn alive(&self) -> watch::Receiver<BootTime> {
-        self.cluster.first().alive()
     }
 
     #[cfg(feature = "internals")]

@@ -401,7 +401,7 @@ fn files(findings: &mut Findings) {
     let Some(lines) = &node.lines else { return };
     let loads: Vec<_> = lines
         .iter()
-        .filter(|line| line.loads(&node.library))
+        .filter(|line| line.loads(&node.loaded))
         .collect();
     match loads.as_slice() {
         several @ [_, _, ..] => {

@@ -40,7 +40,7 @@ pub struct Node {
     /// What its configuration files say; None where they cannot be read here.
     pub lines: Option<Vec<Line>>,
     /// The library that is loaded; empty where that is not known.
-    pub library: PathBuf,
+    pub loaded: PathBuf,
     /// How far its clock is ahead of ours at least; negative if behind.
     pub clock_ahead: ClockDifference,
 }
@@ -62,11 +62,11 @@ impl Node {
         };
         let mut info = server.info("default")?;
         info.push_str(&server.info("tether")?);
-        let (lines, library) = files(address, &info, server)?;
+        let (lines, loaded) = files(address, &info, server)?;
         Ok(Node {
             name: address::name(address),
             lines,
-            library,
+            loaded,
             version: about.as_ref().map(|about| about.text("version")),
             quarantine_left: about
                 .and_then(|about| about.number("quarantine-left-ms"))
@@ -138,8 +138,8 @@ fn files(
     let module = modules
         .iter()
         .find(|module| module.text("name") == "tether");
-    let library = module.map_or(PathBuf::new(), |module| module.text("path").into());
-    Ok((files::lines(file.as_ref()).ok(), library))
+    let loaded = module.map_or(PathBuf::new(), |module| module.text("path").into());
+    Ok((files::lines(file.as_ref()).ok(), loaded))
 }
 
 /// ip=10.0.0.2,port=6379,state=online,offset=1,lag=0
