@@ -70,8 +70,8 @@ impl Trial<'_> {
                     lease_ms: BRIEF_MS,
                 };
                 let own = usize::from(holder == who);
-                players.send(*holder, one(&extend), 1);
-                players.send_after_a_while(*who, commands, replies(*who) - own);
+                let replies = replies(*who) - own;
+                players.send_when_over((*holder, &extend), BEYOND, (*who, commands), replies);
             }
             Step::Between {
                 who, over, command, ..

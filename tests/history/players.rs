@@ -6,6 +6,8 @@ use crate::model::replies::{Arrival, Reply};
 use crate::model::rights::{User, user_of};
 use crate::wire::{self, Book};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::sleep;
+use std::time::Duration;
 
 pub struct Players {
     players: Vec<Option<Player>>,
@@ -97,10 +99,24 @@ impl Players {
         }
     }
 
-    /// Sends a command, or a transaction of several, behind a command that lets the whole server stand still for longer than
-    /// a moment.
-    pub fn send_after_a_while(&mut self, who: Who, commands: &[Command], replies: usize) {
-        let mut bytes = encode("DEBUG SLEEP 0.02");
+    /// Sends a command of a holder's with which a lease begins, and when that is over a command of another's, or a transaction
+    /// of several. Nothing comes between: writes are paused at once, and a server that stands still for a moment too long
+    /// finds the same.
+    pub fn send_when_over(
+        &mut self,
+        (holder, lease): (Who, &Command),
+        over: Duration,
+        (who, commands): (Who, &[Command]),
+        replies: usize,
+    ) {
+        let mut bytes = encode(self.book.words(lease));
+        bytes.extend(encode("CLIENT PAUSE 60000 WRITE"));
+        let player = self.player(holder);
+        player.client.send_bytes(&bytes);
+        player.hear_reply();
+        player.hear_ok();
+        sleep(over);
+        let mut bytes = encode("CLIENT UNPAUSE");
         let is_transaction = commands.len() > 1;
         let around = |word| is_transaction.then(|| encode(word)).into_iter().flatten();
         bytes.extend(around("MULTI"));
@@ -110,10 +126,7 @@ impl Players {
         bytes.extend(around("EXEC"));
         let player = self.player(who);
         player.client.send_bytes(&bytes);
-        player.hear_reply();
-        // Whether it was the server that noticed meanwhile what is over, does not matter.
-        let slept = player.heard.pop();
-        assert_eq!(slept, Some(Arrival::Reply(Reply::Ok)));
+        player.hear_ok();
         (0..replies).for_each(|_| player.hear_reply());
     }
 
@@ -180,6 +193,12 @@ impl Player {
                 }
             }
         }
+    }
+
+    /// The answer to what belongs to no step.
+    fn hear_ok(&mut self) {
+        self.hear_reply();
+        assert_eq!(self.heard.pop(), Some(Arrival::Reply(Reply::Ok)));
     }
 
     fn hear_up_to(&mut self, mark: &str) {

@@ -6,6 +6,7 @@ docs/holder-dies.svg: a holder is killed, with `SET NX PX` and with tether. docs
 --check nothing is written: it fails if a run gives another picture than the one that is there, apart from its numbers.
 """
 
+import atexit
 import os
 import re
 import signal
@@ -43,6 +44,8 @@ class Server:
         self.process = subprocess.Popen(
             [SERVER, conf], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         )
+        # Whatever goes wrong in a picture, nothing is left running.
+        atexit.register(self.kill)
         eventually("a server that answers", self.answers)
 
     def answers(self) -> bool:
@@ -68,6 +71,7 @@ class Holder:
             [sys.executable, "-c", program, str(server.port), command + "\r\n"],
             stdout=subprocess.PIPE,
         )
+        atexit.register(self.kill)
         assert self.process.stdout and self.process.stdout.readline()
 
     def kill(self):

@@ -6,6 +6,7 @@ SERVER, REDIS-CLI and TETHER are programs, MODULE the module; NAMEs choose tests
 form.
 """
 
+import atexit
 import json
 import os
 import re
@@ -108,6 +109,7 @@ class Daemon:
             self.process = subprocess.Popen(
                 [SERVER, self.conf], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
+        atexit.register(self.process.kill)
         eventually("a server that answers", lambda: self.answers())
 
     def answers(self) -> bool:

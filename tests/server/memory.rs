@@ -23,7 +23,6 @@ fn assert_no_growth(
     round: impl Fn(usize, usize) + Sync,
 ) {
     const LANES: usize = 2;
-    let _alone = one_at_a_time();
     let run = |rounds: usize| {
         thread::scope(|scope| {
             for lane in 0..LANES {
@@ -138,7 +137,6 @@ fn a_hundred_thousand_handoffs_leave_nothing() {
 
 /// Has very many of something at once, and not any more: does the memory come back with it?
 fn assert_comes_back(server: &Server, what: &str, have: impl FnOnce()) {
-    let _alone = one_at_a_time();
     let before = used(server);
     have();
     eventually(&format!("the end of {what}"), || {
