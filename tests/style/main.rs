@@ -363,3 +363,12 @@ fn the_python_package_has_the_version_of_all_others() {
     let its = package.lines().find(|line| line.starts_with("version"));
     assert_eq!(its, Some(of_all.as_str()));
 }
+
+/// What each registry gets is the package's folder alone.
+#[test]
+fn each_package_carries_the_licence() {
+    for package in ["go", "node", "python", "rust"] {
+        let its = document(&format!("clients/{package}/LICENSE"));
+        assert_eq!(its, document("LICENSE"), "clients/{package}");
+    }
+}
