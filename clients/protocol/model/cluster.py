@@ -42,6 +42,18 @@ class NodeCore(Core):
         self.end(request)
         return self.redirect(request.id, call, str(error))
 
+    def refused_watch(self, name, watch, error):
+        """P-CLUSTER-7: it goes on at the other node, which knows what was told."""
+        if error.code != "MOVED":
+            return super().refused_watch(name, watch, error)
+        if "keys" in watch:
+            call = {"call": "watch", "keys": watch["keys"], "told": watch["told"]}
+        else:
+            kind = "observe" if watch["is_leader"] else "presence"
+            told = (watch["members"], watch["leader"])
+            call = {"call": kind, "prefix": watch["prefix"], "told": told}
+        return self.redirect(name, call, str(error))
+
 
 class Node(Shell):
     """A connection to the master of some slots, wherever that is."""

@@ -1284,8 +1284,9 @@ class Core:
 
     # ---- watches ----
 
-    def watch(self, name, keys):
-        self.watches[name] = {"keys": list(keys), "told": {}}
+    def watch(self, name, keys, told=None):
+        """`told` is what another connection has told of it."""
+        self.watches[name] = {"keys": list(keys), "told": dict(told or {})}
         self.need_link()
         for key in keys:
             watched = self.watched.get(key)
@@ -1336,14 +1337,18 @@ class Core:
             return self.try_again(lambda: self.send_watch(key))
         if isinstance(reply, Error):
             for name in list(watched["by"]):
-                self.tell({"ended": name, "error": "refused", "code": reply.code})
                 watched["by"].remove(name)
-                others = [k for k in self.watches.pop(name)["keys"] if k != key]
-                for other in others:
+                watch = self.watches.pop(name)
+                for other in [k for k in watch["keys"] if k != key]:
                     self.leave_watch(name, other)
+                self.refused_watch(name, watch, reply)
             del self.watched[key]
             return None
         return self.state_known(key, reply == b"EXIST")
+
+    def refused_watch(self, name, watch, error):
+        """Of keys, or of a prefix."""
+        self.tell({"ended": name, "error": "refused", "code": error.code})
 
     def state_known(self, key, is_there):
         watched = self.watched[key]
@@ -1397,8 +1402,10 @@ class Core:
 
     # ---- presence ----
 
-    def presence(self, name, prefix, is_leader=False):
-        self.presences[name] = {"prefix": prefix, "is_leader": is_leader, "leader": "unknown"}
+    def presence(self, name, prefix, is_leader=False, told=None):
+        """`told` is who was there and who led when another connection told of it."""
+        members, leader = told or ({}, "unknown")
+        self.presences[name] = {"prefix": prefix, "is_leader": is_leader, "leader": leader}
         self.need_link()
         if prefix in self.prefixes:
             state = self.prefixes[prefix]
@@ -1408,7 +1415,7 @@ class Core:
             else:
                 state["late"].add(name)
             return
-        state = {"by": [name], "late": set(), "members": {}, "next": {}, "is_live": False}
+        state = {"by": [name], "late": set(), "members": members, "next": {}, "is_live": False}
         self.prefixes[prefix] = state
         self.send_prefix(prefix)
 
@@ -1437,10 +1444,11 @@ class Core:
         if code(reply) in MOMENTARY | UNWRITABLE | {"ASK"}:
             return self.try_again(lambda: self.send_prefix(prefix))
         if isinstance(reply, Error):
-            for name in state["by"]:
-                del self.presences[name]
-                self.tell({"ended": name, "error": "refused", "code": reply.code})
             del self.prefixes[prefix]
+            for name in state["by"]:
+                watch = self.presences.pop(name)
+                members = {} if name in state["late"] else state["members"]
+                self.refused_watch(name, {**watch, "members": members}, reply)
             return None
         after, entries = reply
         for key, token, value in entries:
