@@ -9,6 +9,8 @@ import java.util.Queue;
 import java.util.Set;
 import java.util.concurrent.Executor;
 import java.util.concurrent.locks.ReentrantLock;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Changes on their way to a reader, who may be slow (P-WATCH-5): once too many wait, they are
@@ -28,6 +30,7 @@ final class Feed<S> {
 
     private record Change<S>(String key, S state, String reason) {}
 
+    private static final Logger LOG = LoggerFactory.getLogger(Feed.class);
     private static final int MOST = 1024;
 
     private final Teller<S> teller;
@@ -80,7 +83,11 @@ final class Feed<S> {
                     change.state == null
                             ? told.remove(change.key)
                             : told.put(change.key, change.state);
-            teller.tell(change.key, before, change.state, change.reason);
+            try {
+                teller.tell(change.key, before, change.state, change.reason);
+            } catch (RuntimeException | Error error) { // What follows is told all the same.
+                LOG.error("a callback failed", error);
+            }
         }
     }
 
