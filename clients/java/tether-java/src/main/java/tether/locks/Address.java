@@ -23,6 +23,11 @@ record Address(
         } catch (IllegalArgumentException error) {
             throw new IllegalArgumentException("the URI of the server cannot be read"); // P-ERR-3
         }
+        if (parsed.getRawAuthority() != null && parsed.getHost() == null) {
+            throw new IllegalArgumentException(
+                    "the URI of the server has no host that can be read: a host's name has no"
+                            + " underscore, and in a password / ? # @ are percent-encoded");
+        }
         String scheme = parsed.getScheme() == null ? "" : parsed.getScheme();
         String path = parsed.getPath() == null ? "" : parsed.getPath();
         String[] who =
@@ -37,7 +42,7 @@ record Address(
                 String bare = host.startsWith("[") ? host.substring(1, host.length() - 1) : host;
                 int port = parsed.getPort() < 0 ? PORT : parsed.getPort();
                 String name = path.replaceFirst("^/", "");
-                int database = name.isEmpty() ? 0 : Integer.parseInt(name);
+                int database = name.isEmpty() ? 0 : number(name);
                 yield new Address(
                         bare, port, null, scheme.equals("rediss"), user, password, database);
             }
@@ -51,7 +56,15 @@ record Address(
     }
 
     private static int databaseOf(String query) {
-        return query != null && query.startsWith("db=") ? Integer.parseInt(query.substring(3)) : 0;
+        return query != null && query.startsWith("db=") ? number(query.substring(3)) : 0;
+    }
+
+    private static int number(String text) {
+        try {
+            return Integer.parseInt(text);
+        } catch (NumberFormatException error) { // It may name a part of a password (P-ERR-3).
+            throw new IllegalArgumentException("the URI's database is no number");
+        }
     }
 
     private static String decoded(String text) {
