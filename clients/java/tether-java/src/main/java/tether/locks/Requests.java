@@ -395,15 +395,15 @@ final class Requests {
         Request request = find(id);
         if (request != null) {
             request.isCandidate = false;
-            giveUp(request);
+            if (request.phase == Phase.HELD) {
+                release(id); // P-OWNER-7: other calls keep the hold that they share.
+            } else {
+                giveUp(request);
+            }
         }
     }
 
     private void giveUp(Request request) {
-        if (request.phase == Phase.HELD) {
-            release(request.id());
-            return;
-        }
         if (!request.phase.isBeforeGrant() || request.isGivenUp) {
             return;
         }
@@ -454,7 +454,8 @@ final class Requests {
             return;
         }
         String code = ServerError.code(reply);
-        if (code.equals("MOVED") && core.link.hasSession() && !request.isSilent) {
+        boolean mayBeElsewhere = request.wasGranted && !request.isSilent;
+        if (code.equals("MOVED") && core.link.hasSession() && mayBeElsewhere) {
             core.link.leave(); // P-REL-8: the session goes on where the slot is.
             return;
         }

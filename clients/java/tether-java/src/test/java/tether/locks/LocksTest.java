@@ -199,6 +199,11 @@ class LocksTest {
         outer.close();
         assertTrue(inner.isHeld());
         assertEquals(List.of(1, 0), server.crowd(test.getDisplayName()));
+        Thread.currentThread().interrupt();
+        assertThrows(InterruptedException.class, request::acquire);
+        inner.checkServer(); // After what the interrupted call has given up.
+        assertTrue(inner.isHeld());
+        assertEquals(List.of(1, 0), server.crowd(test.getDisplayName()));
         inner.close();
         assertEquals(List.of(0, 0), server.crowd(test.getDisplayName()));
     }
@@ -362,6 +367,29 @@ class LocksTest {
                         IllegalArgumentException.class,
                         () -> TetherLocks.builder("redis://:secret word@host"));
         assertFalse(unread.getMessage().contains("secret"));
+    }
+
+    /** It would connect to another server than the one that is meant. */
+    @Test
+    void aUriIsReadOrRefused() {
+        for (String uri :
+                List.of(
+                        "redis://redis_master:6379",
+                        "redis://:sec/ret@host:6379",
+                        "redis://me:6379/secret@host",
+                        "redis://:secret@",
+                        "unix://:secret@/socket",
+                        "unix:///socket?db=secret")) {
+            IllegalArgumentException unread =
+                    assertThrows(IllegalArgumentException.class, () -> Address.of(uri), uri);
+            for (String named : List.of("redis_master", "sec", "ret")) {
+                assertFalse(unread.toString().contains(named), unread.toString());
+            }
+        }
+        assertEquals("localhost", Address.of("redis:///3").host());
+        assertEquals(3, Address.of("redis:///3").database());
+        assertEquals("::1", Address.of("redis://[::1]:1").host());
+        assertEquals("s/e", Address.of("redis://:s%2Fe@host").password());
     }
 
     /**
