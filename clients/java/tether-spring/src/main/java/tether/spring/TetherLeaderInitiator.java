@@ -1,6 +1,8 @@
 package tether.spring;
 
 import java.util.Objects;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -16,22 +18,28 @@ import tether.locks.TetherLocks;
  * Stands as a candidate while it is started, calls its {@link Candidate} and publishes Spring
  * Integration's events: {@code OnGrantedEvent} when a term begins, {@code OnRevokedEvent} when it
  * ends, whether it was lost, yielded, or ended by {@link #stop}.
+ *
+ * <p>{@link Candidate#onGranted} may take as long as the term: its thread is interrupted when the
+ * term ends, and {@link Candidate#onRevoked} is called once it has returned, or a second later. If
+ * it throws, the candidate resigns.
  */
 public final class TetherLeaderInitiator implements SmartLifecycle, DisposableBean {
     private static final Logger LOG = LoggerFactory.getLogger(TetherLeaderInitiator.class);
+
+    /** How long a term's end waits for a candidate that is interrupted in {@code onGranted}. */
+    private static final long INTERRUPTED_MS = 1000;
 
     private final TetherLocks locks;
     private final String prefix;
     private final Candidate candidate;
     private final LeaderEventPublisher publisher;
 
-    /**
-     * One event after the other: a term that is lost at once is granted first, and then revoked.
-     */
-    private final ReentrantLock inTurn = new ReentrantLock();
+    /** Never held while a candidate is granted leadership: that may take as long as the term. */
+    private final ReentrantLock lock = new ReentrantLock();
 
+    private final Condition hasBegun = lock.newCondition();
     private volatile tether.locks.Candidate standing;
-    private volatile Term current;
+    private Term current;
 
     /**
      * A candidate in the election of its role.
@@ -55,7 +63,7 @@ public final class TetherLeaderInitiator implements SmartLifecycle, DisposableBe
             tether.locks.Candidate now =
                     locks.elect(prefix + candidate.getRole(), candidate.getId());
             standing = now;
-            now.onElected(this::granted);
+            now.onElected(hold -> granted(now, hold));
         }
     }
 
@@ -66,8 +74,15 @@ public final class TetherLeaderInitiator implements SmartLifecycle, DisposableBe
         if (now == null) {
             return;
         }
-        standing = null;
-        Term term = current;
+        Term term;
+        lock.lock();
+        try {
+            standing = null;
+            term = current;
+            current = null;
+        } finally {
+            lock.unlock();
+        }
         if (term != null) {
             term.revoke();
         }
@@ -84,30 +99,82 @@ public final class TetherLeaderInitiator implements SmartLifecycle, DisposableBe
         stop();
     }
 
-    private void granted(Hold hold) {
+    private void granted(tether.locks.Candidate by, Hold hold) {
         Term term = new Term(hold);
-        inTurn.lock();
+        Term former;
+        lock.lock();
         try {
+            if (standing != by) {
+                return; // It was stopped, which resigns.
+            }
+            former = current;
             current = term;
-            candidate.onGranted(term);
-            publisher.publishOnGranted(this, term, candidate.getRole());
-        } catch (InterruptedException interrupted) {
-            Thread.currentThread().interrupt();
-            LOG.warn("the candidate for {} was interrupted: it resigns", candidate.getRole());
-            term.yield();
-            return;
         } finally {
-            inTurn.unlock();
+            lock.unlock();
+        }
+        if (former != null) {
+            former.revoke(); // If that is not done yet.
         }
         hold.onLost(reason -> term.revoke());
+        term.begin();
     }
 
     private final class Term implements Context {
         private final Hold hold;
+
+        /** The thread in which the candidate is granted it, while that takes. */
+        private Thread granting;
+
+        private boolean isGranted;
+        private boolean isInterrupted;
         private boolean isRevoked;
+        private volatile boolean isOver;
 
         Term(Hold hold) {
             this.hold = hold;
+        }
+
+        void begin() {
+            lock.lock();
+            try {
+                if (isOver || !hold.isHeld()) {
+                    return;
+                }
+                isGranted = true;
+                granting = Thread.currentThread();
+            } finally {
+                lock.unlock();
+            }
+            try {
+                candidate.onGranted(this);
+                if (!isOver) {
+                    publisher.publishOnGranted(TetherLeaderInitiator.this, this, getRole());
+                }
+            } catch (InterruptedException interrupted) {
+                if (!isOver) {
+                    LOG.warn("the candidate for {} was interrupted: it resigns", getRole());
+                    this.yield();
+                    Thread.currentThread().interrupt();
+                }
+            } catch (RuntimeException | Error error) {
+                LOG.error("the candidate for {} failed: it resigns", getRole(), error);
+                this.yield();
+            } finally {
+                begun();
+            }
+        }
+
+        private void begun() {
+            lock.lock();
+            try {
+                granting = null;
+                if (isInterrupted) {
+                    Thread.interrupted(); // It is not for what this thread does next.
+                }
+                hasBegun.signalAll();
+            } finally {
+                lock.unlock();
+            }
         }
 
         @Override
@@ -129,15 +196,32 @@ public final class TetherLeaderInitiator implements SmartLifecycle, DisposableBe
 
         /** Once: the work is to end before another can lead. */
         private void revoke() {
-            inTurn.lock();
+            lock.lock();
             try {
-                if (!isRevoked) {
+                isOver = true;
+                if (granting != null && granting != Thread.currentThread()) {
+                    isInterrupted = true;
+                    granting.interrupt();
+                    awaitBegun();
+                }
+                if (isGranted && !isRevoked) {
                     isRevoked = true;
                     candidate.onRevoked(this);
                     publisher.publishOnRevoked(TetherLeaderInitiator.this, this, getRole());
                 }
             } finally {
-                inTurn.unlock();
+                lock.unlock();
+            }
+        }
+
+        private void awaitBegun() {
+            long left = TimeUnit.MILLISECONDS.toNanos(INTERRUPTED_MS);
+            try {
+                while (granting != null && left > 0) {
+                    left = hasBegun.awaitNanos(left);
+                }
+            } catch (InterruptedException interrupted) {
+                Thread.currentThread().interrupt(); // The term ends all the same.
             }
         }
     }

@@ -1,0 +1,160 @@
+package tether.spring;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+
+import java.io.IOException;
+import java.util.List;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.TestInfo;
+import org.junit.jupiter.api.Timeout;
+import org.springframework.integration.leader.AbstractCandidate;
+import org.springframework.integration.leader.Context;
+import org.springframework.integration.leader.event.LeaderEventPublisher;
+import tether.locks.TestServer;
+import tether.locks.TetherLocks;
+
+/** Terms that end while they begin. */
+@Timeout(300)
+class TetherLeaderInitiatorTest {
+    private interface Granted {
+        void run() throws InterruptedException;
+    }
+
+    private static TestServer server;
+    private final BlockingQueue<String> told = new LinkedBlockingQueue<>();
+
+    @BeforeAll
+    static void start() throws IOException {
+        server = TestServer.start();
+    }
+
+    @AfterAll
+    static void stop() {
+        server.close();
+    }
+
+    private TetherLeaderInitiator initiator(TetherLocks locks, String role, Granted work) {
+        AbstractCandidate candidate =
+                new AbstractCandidate("me", role) {
+                    @Override
+                    public void onGranted(Context context) throws InterruptedException {
+                        told.add("granted");
+                        work.run();
+                    }
+
+                    @Override
+                    public void onRevoked(Context context) {
+                        told.add("revoked");
+                    }
+                };
+        return new TetherLeaderInitiator(locks, "", candidate, new Published());
+    }
+
+    private void assertTold(String... expected) throws InterruptedException {
+        for (String each : expected) {
+            assertEquals(each, told.poll(60, TimeUnit.SECONDS));
+        }
+    }
+
+    private final class Published implements LeaderEventPublisher {
+        @Override
+        public void publishOnGranted(Object source, Context context, String role) {
+            told.add("published");
+        }
+
+        @Override
+        public void publishOnRevoked(Object source, Context context, String role) {
+            told.add("published that it is revoked");
+        }
+
+        @Override
+        public void publishOnFailedToAcquire(Object source, Context context, String role) {}
+    }
+
+    @Test
+    void aLossInterruptsTheWork(TestInfo test) throws Exception {
+        String role = test.getDisplayName();
+        Granted work =
+                () -> {
+                    try {
+                        Thread.sleep(600_000);
+                    } catch (InterruptedException interrupted) {
+                        told.add("interrupted");
+                        throw interrupted;
+                    }
+                };
+        try (TetherLocks locks = TetherLocks.builder(server.uri()).build()) {
+            TetherLeaderInitiator initiator = initiator(locks, role, work);
+            initiator.start();
+            assertTold("granted");
+            server.ask("DEL", role);
+            assertTold("interrupted", "revoked", "published that it is revoked", "granted");
+            initiator.stop();
+            assertTold("interrupted", "revoked", "published that it is revoked");
+            server.awaitCrowd(role, 0, 0);
+            assertEquals(List.of(), List.copyOf(told));
+        }
+    }
+
+    @Test
+    void workThatIgnoresAnInterruptKeepsNobody(TestInfo test) throws Exception {
+        String role = test.getDisplayName();
+        CountDownLatch end = new CountDownLatch(1);
+        Granted work =
+                () -> {
+                    while (end.getCount() > 0) {
+                        Thread.onSpinWait();
+                    }
+                };
+        try (TetherLocks locks = TetherLocks.builder(server.uri()).build()) {
+            TetherLeaderInitiator initiator = initiator(locks, role, work);
+            initiator.start();
+            assertTold("granted");
+            initiator.stop();
+            assertTold("revoked", "published that it is revoked");
+            server.awaitCrowd(role, 0, 0);
+        } finally {
+            end.countDown();
+        }
+    }
+
+    @Test
+    void workThatFailsResigns(TestInfo test) throws Exception {
+        String role = test.getDisplayName();
+        Granted work =
+                () -> {
+                    throw new IllegalStateException("as work may");
+                };
+        try (TetherLocks locks = TetherLocks.builder(server.uri()).build();
+                TetherLocks others = TetherLocks.builder(server.uri()).build()) {
+            TetherLeaderInitiator initiator = initiator(locks, role, work);
+            initiator.start();
+            assertTold("granted", "revoked", "published that it is revoked");
+            others.elect(role, "other").awaitTerm();
+            initiator.stop();
+        }
+    }
+
+    @Test
+    void nothingIsGrantedOnceItIsStopped(TestInfo test) throws Exception {
+        String role = test.getDisplayName();
+        BlockingQueue<Runnable> later = new LinkedBlockingQueue<>();
+        try (TetherLocks locks = TetherLocks.builder(server.uri()).executor(later::add).build()) {
+            TetherLeaderInitiator initiator = initiator(locks, role, () -> {});
+            initiator.start();
+            Runnable grant = later.poll(60, TimeUnit.SECONDS);
+            initiator.stop();
+            server.awaitCrowd(role, 0, 0);
+            for (Runnable each = grant; each != null; each = later.poll()) {
+                each.run();
+            }
+            assertEquals(List.of(), List.copyOf(told));
+        }
+    }
+}
