@@ -152,7 +152,7 @@ public final class Candidate implements AutoCloseable {
         @Override
         public void granted(Request request, long token, String key) {
             redirections = 0;
-            Hold hold = new Hold(context, node, this, request, token);
+            Hold hold = new Hold(context, node, this, request, token, key);
             term = hold;
             Duration waited = Duration.ofNanos(System.nanoTime() - began);
             context.observe(observer -> observer.granted(keys, token, waited));

@@ -38,13 +38,20 @@ public final class Hold implements AutoCloseable {
     private volatile String loss;
     private volatile boolean isReleased;
 
-    Hold(ClientContext context, Node node, RequestListener id, Request request, long token) {
+    /** {@code key}: the name that the server made, or null. */
+    Hold(
+            ClientContext context,
+            Node node,
+            RequestListener id,
+            Request request,
+            long token,
+            String key) {
         this.context = context;
         this.node = node;
         this.id = id;
         this.request = request;
         this.token = token;
-        keys = request.keys.stream().map(Resp::textOf).toList();
+        keys = (key == null ? request.ask.keys : List.of(key)).stream().map(Resp::textOf).toList();
     }
 
     // ---- what it is ----

@@ -53,6 +53,9 @@ final class Link {
     /** When the command was sent whose answer is being handled. */
     private Stamp answeredSent;
 
+    /** The peer of this connection cannot vanish (P-FENCE-1). */
+    private boolean isUnix;
+
     private double fenceToBe;
     private int failed;
     private int refused;
@@ -211,7 +214,8 @@ final class Link {
     }
 
     /** The connection is open, and the shell has greeted on it. */
-    void connected() {
+    void connected(boolean isUnix) {
+        this.isUnix = isUnix;
         since = core.now;
         replies.clear();
         if (hasSession()) {
@@ -312,7 +316,7 @@ final class Link {
         double most;
         if (settings.grace() != null) {
             most = settings.grace() - stop - MARGIN;
-        } else if (settings.isUnix()) {
+        } else if (isUnix) {
             most = OF_UNIX;
         } else {
             most = timeout == 0 ? 0 : Math.min(timeout / 2, timeout - stop - MARGIN);

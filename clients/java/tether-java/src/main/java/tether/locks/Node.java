@@ -162,7 +162,7 @@ final class Node {
     private void tell(Event event) {
         if (event instanceof Event.Granted granted) {
             RequestListener told = (RequestListener) granted.id();
-            told.granted(core.requests.find(told), granted.token(), granted.key());
+            told.granted(granted.request(), granted.token(), granted.key());
         } else if (event instanceof Event.Refused refused) {
             ((RequestListener) refused.id()).refused(refused.problem());
         } else if (event instanceof Event.Lost lost) {
@@ -236,7 +236,7 @@ final class Node {
         connection = opened;
         begin("tether-writer", opened::run);
         listener.connected(opened.greeted.address());
-        act(any -> any.link.connected());
+        act(any -> any.link.connected(opened.greeted.address().isUnix()));
     }
 
     private void received(int mine, Object frame) {

@@ -218,7 +218,7 @@ final class Requests {
         if (open.phase == Phase.HELD && request.ask.reenters(open.ask)) {
             open.ids.add(id);
             byId.put(id, open);
-            core.tell(new Event.Granted(id, open.token, null));
+            core.tell(new Event.Granted(id, open.token, null, open));
         } else {
             core.tell(new Event.Refused(id, request.waits() ? Problem.DEADLOCK : Problem.TAKEN));
         }
@@ -355,7 +355,7 @@ final class Requests {
             request.setLease(new Deadline(leaseFrom, request.ask.lease));
         }
         String name = request.ask.isSequence ? request.keys.get(0) : null;
-        core.tell(new Event.Granted(request.id(), token, name));
+        core.tell(new Event.Granted(request.id(), token, name, request));
         core.link.accepted();
         if (request.early != null) {
             lose(request, request.early.reason(), List.of(request.early.key())); // P-LOSS-5
@@ -968,6 +968,7 @@ final class Requests {
     void askAnew(Request request) {
         enter(request, Phase.QUEUED);
         request.hasWaited = true;
+        request.early = null;
     }
 
     /** Everything ends; the commands that part from the session (P-LEAST-3). */

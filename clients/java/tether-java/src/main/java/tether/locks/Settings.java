@@ -8,14 +8,12 @@ import java.util.function.DoubleSupplier;
  * @param grace of the session; null: no session
  * @param stopWithin how long work goes on after a loss
  * @param fence the user's own; null: as long as it may be
- * @param isUnix whether the peer cannot vanish
  * @param random r of P-RETRY-1
  */
 record Settings(
         Double grace,
         double stopWithin,
         Double fence,
-        boolean isUnix,
         boolean isCluster,
         BootClock bootClock,
         DoubleSupplier random) {

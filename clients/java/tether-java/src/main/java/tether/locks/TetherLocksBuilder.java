@@ -190,7 +190,6 @@ public final class TetherLocksBuilder {
                         grace == null ? null : Millis.of(grace),
                         Millis.of(stopWithin),
                         fence == null ? null : Millis.of(fence),
-                        address.isUnix(),
                         isCluster,
                         Clock.SYSTEM.boot(),
                         () -> ThreadLocalRandom.current().nextDouble());

@@ -66,7 +66,7 @@ final class Ticket implements RequestListener {
 
     @Override
     public void granted(Request request, long token, String key) {
-        Hold held = new Hold(context, node, this, request, token);
+        Hold held = new Hold(context, node, this, request, token, key);
         hold = held;
         Duration waited = Duration.ofNanos(System.nanoTime() - began);
         context.observe(observer -> observer.granted(held.keys(), token, waited));

@@ -12,10 +12,10 @@ class CoreTest {
 
     CoreTest() {
         Settings settings =
-                new Settings(9000.0, 0, null, false, true, Settings.BootClock.EXACT, () -> 0);
+                new Settings(9000.0, 0, null, true, Settings.BootClock.EXACT, () -> 0);
         core = new Core(new Stamp(0, 0), settings);
         core.open();
-        core.link.connected();
+        core.link.connected(false);
         core.link.received(Map.of("role", "master", "pushes", 1L, "peer-timeout-ms", 8000L));
         core.link.received("secret");
         core.take();
@@ -37,5 +37,53 @@ class CoreTest {
         assertEquals(List.of(new Event.Over("a")), output.events());
         assertEquals(List.of(), output.orders());
         assertEquals(List.of(), core.requests.list());
+    }
+
+    /** P-LOSS-5: whoever is told of the grant needs the request, which is over by then. */
+    @Test
+    void aGrantThatIsLostAtOnceIsOfItsRequest() {
+        core.acquire("a", ask());
+        Request request = core.requests.find("a");
+        core.link.received(new Push(List.of("lock", "k", "LOST deleted .1")));
+        core.link.received(7L);
+        assertEquals(
+                List.of(
+                        new Event.Granted("a", 7, null, request), new Event.Lost("a", "deleted")),
+                core.take().events());
+    }
+
+    /** The loss was of a grant that LOCK.MINE does not list. */
+    @Test
+    void aLossBeforeABreakIsNotOfTheNextGrant() {
+        core.acquire("a", ask());
+        Request request = core.requests.find("a");
+        core.link.received(new Push(List.of("lock", "k", "LOST deleted .1")));
+        core.link.broke();
+        core.tick(new Stamp(20, 20));
+        core.link.connected(false);
+        core.link.received(1L);
+        core.link.received(List.of("0", List.of()));
+        core.take();
+        core.link.received(9L);
+        assertEquals(
+                List.of(new Event.Granted("a", 9, null, request)), core.take().events());
+    }
+
+    /** P-FENCE-1: with Sentinels or several servers, not each need be on a Unix socket. */
+    @Test
+    void theFenceIsThatOfTheConnection() {
+        Settings settings =
+                new Settings(null, 0, null, false, Settings.BootClock.EXACT, () -> 0);
+        Core plain = new Core(new Stamp(0, 0), settings);
+        Map<String, Object> server = Map.of("role", "master", "pushes", 1L, "peer-timeout-ms", 8000L);
+        plain.open();
+        plain.link.connected(true);
+        plain.link.received(server);
+        assertEquals(5000, plain.link.fence.length());
+        plain.link.broke();
+        plain.open();
+        plain.link.connected(false);
+        plain.link.received(server);
+        assertEquals(4000, plain.link.fence.length());
     }
 }

@@ -14,10 +14,10 @@ class TaskTest {
 
     TaskTest() {
         Settings settings =
-                new Settings(9000.0, 0, null, false, false, Settings.BootClock.EXACT, () -> 0);
+                new Settings(9000.0, 0, null, false, Settings.BootClock.EXACT, () -> 0);
         core = new Core(new Stamp(0, 0), settings);
         core.open();
-        core.link.connected();
+        core.link.connected(false);
         core.link.received(Map.of("role", "master", "pushes", 1L, "peer-timeout-ms", 8000L));
         core.link.received("secret");
         core.take();

@@ -56,6 +56,7 @@ class VectorsTest {
         private final List<JsonNode> steps = new ArrayList<>();
         private final Map<String, String> losses = new HashMap<>();
         private final Core core;
+        private final boolean isUnix;
 
         World(JsonNode prelude, JsonNode vector) {
             ObjectNode client = ((ObjectNode) prelude.get("client")).deepCopy();
@@ -63,6 +64,7 @@ class VectorsTest {
                 client.setAll((ObjectNode) vector.get("client"));
             }
             core = new Core(new Stamp(0, 0), settings(client));
+            isUnix = client.path("unix").asBoolean();
             prelude.get("steps").forEach(steps::add);
             vector.get("steps").forEach(steps::add);
         }
@@ -112,7 +114,7 @@ class VectorsTest {
             } else if (step.has("stop")) {
                 core.now = clocks(step.get("stop"));
             } else if (step.has("connected")) {
-                core.link.connected();
+                core.link.connected(isUnix);
             } else if (step.has("unreached")) {
                 String code = step.get("unreached").path("code").asText();
                 core.link.unreached(
@@ -194,7 +196,6 @@ class VectorsTest {
                 number(client, "grace"),
                 client.path("stop_within").asDouble(0),
                 number(client, "fence"),
-                client.path("unix").asBoolean(),
                 client.path("cluster").asBoolean(),
                 boot,
                 () -> client.path("random").asDouble(0));
