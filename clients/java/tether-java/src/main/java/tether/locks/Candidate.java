@@ -35,12 +35,12 @@ public final class Candidate implements AutoCloseable {
         this.cluster = cluster;
         this.ask = ask;
         keys = ask.keys.stream().map(Resp::textOf).toList();
-        cluster.loop.post(() -> stand(cluster.node(ask.keys)));
+        cluster.loop.post(() -> stand(cluster.node(ask.keys), ask));
     }
 
-    private void stand(Node at) {
+    private void stand(Node at, Ask asked) {
         node = at;
-        node.act(core -> core.acquire(terms, ask));
+        node.act(core -> core.acquire(terms, asked));
     }
 
     /**
@@ -148,10 +148,12 @@ public final class Candidate implements AutoCloseable {
     private final class Terms implements RequestListener {
         private long began = System.nanoTime();
         private int redirections;
+        private boolean hasAsked;
 
         @Override
         public void granted(Request request, long token, String key) {
             redirections = 0;
+            hasAsked = false;
             Hold hold = new Hold(context, node, this, request, token, key);
             term = hold;
             Duration waited = Duration.ofNanos(System.nanoTime() - began);
@@ -163,9 +165,13 @@ public final class Candidate implements AutoCloseable {
         @Override
         public void refused(Problem problem) {
             Cluster.Redirection to = cluster.redirection(problem, node);
-            if (to != null && !to.isAsk() && redirections < Cluster.MOST_REDIRECTIONS) {
+            boolean isTooMuch = redirections == Cluster.MOST_REDIRECTIONS;
+            if (to != null && !isTooMuch && !(to.isAsk() && hasAsked)) { // P-CLUSTER-4
                 redirections++;
-                stand(to.node());
+                hasAsked |= to.isAsk();
+                Ask asked = ask.copy();
+                asked.isAsking = to.isAsk();
+                stand(to.node(), asked);
                 return;
             }
             context.observe(observer -> observer.refused(keys, problem.failure()));

@@ -184,7 +184,7 @@ public final class Hold implements AutoCloseable {
      */
     public CompletionStage<Void> extendAsync(Duration lease) {
         double ms = Millis.of(lease);
-        return ask(extending, () -> node.post(core -> core.extend(id, ms)));
+        return ask(extending, () -> post(core -> core.extend(id, ms)));
     }
 
     // ---- guarded writes ----
@@ -248,7 +248,7 @@ public final class Hold implements AutoCloseable {
      */
     public CompletionStage<Void> checkServerAsync() {
         check();
-        return ask(checking, () -> node.post(core -> core.requests.checkServer(id)));
+        return ask(checking, () -> post(core -> core.requests.checkServer(id)));
     }
 
     /** A call that the core answers with an event; all that are open get the same answer. */
@@ -319,12 +319,23 @@ public final class Hold implements AutoCloseable {
                 released.completeExceptionally(new LostException(loss));
             } else {
                 context.atClose(clientClosed);
-                node.post(core -> core.release(id));
+                post(core -> core.release(id));
             }
             return true;
         } finally {
             lock.unlock();
         }
+    }
+
+    /** Of a candidate, only this term: the next one goes by the same id. */
+    private void post(Consumer<Core> call) {
+        node.post(
+                core -> {
+                    Request now = core.requests.find(id);
+                    if (now == null || now == request) {
+                        call.accept(core);
+                    }
+                });
     }
 
     // ---- events ----

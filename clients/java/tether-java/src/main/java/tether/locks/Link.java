@@ -157,7 +157,6 @@ final class Link {
             leave(); // P-CONN-9
         }
         if (core.until(connectAt) <= 0) {
-            connectAt = null;
             connect();
         }
         if (isUp() && core.until(retryAt) <= 0) {
@@ -209,6 +208,7 @@ final class Link {
 
     private void connect() {
         state = State.OPENING;
+        connectAt = null;
         notBefore = null;
         core.order(new Order.Connect(connectWithin()));
     }

@@ -220,15 +220,26 @@ final class Node {
     }
 
     private void unreached(int mine, Problem problem) {
-        if (mine == number) {
+        if (counts(mine)) {
             LOG.info("cannot connect: {}", problem.text());
             listener.disconnected(problem);
-            act(any -> any.link.unreached(problem));
+            core.link.unreached(problem);
+            settle();
         }
     }
 
+    /**
+     * Whether this connection, or attempt at one, still counts once what is due has been done: that
+     * may leave it for another.
+     */
+    private boolean counts(int mine) {
+        core.tick(clock.now());
+        settle();
+        return mine == number;
+    }
+
     private void connected(int mine, Connection opened) {
-        if (mine != number) {
+        if (!counts(mine)) {
             opened.close();
             return;
         }
@@ -236,22 +247,25 @@ final class Node {
         connection = opened;
         begin("tether-writer", opened::run);
         listener.connected(opened.greeted.address());
-        act(any -> any.link.connected(opened.greeted.address().isUnix()));
+        core.link.connected(opened.greeted.address().isUnix());
+        settle();
     }
 
     private void received(int mine, Object frame) {
-        if (mine == number) {
-            act(any -> any.link.received(frame));
+        if (counts(mine)) {
+            core.link.received(frame);
+            settle();
         }
     }
 
     private void broke(int mine) {
-        if (mine == number) {
+        if (counts(mine)) {
             LOG.info("the connection to {} ended", connection.greeted.address());
             connection.stop();
             connection = null;
             listener.disconnected(null);
-            act(any -> any.link.broke());
+            core.link.broke();
+            settle();
         }
     }
 

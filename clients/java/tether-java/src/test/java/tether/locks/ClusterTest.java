@@ -124,6 +124,9 @@ class ClusterTest {
             assertTrue(asked.isHeld());
             asked.checkServer();
         }
+        try (Candidate candidate = locks.elect("{" + key + "}leader", "me")) {
+            assertTrue(candidate.awaitTerm().isHeld());
+        }
         assertEquals("OK", high.ask("CLUSTER", "SETSLOT", slot, "NODE", to));
         assertEquals("OK", low.ask("CLUSTER", "SETSLOT", slot, "NODE", to));
         try (Hold next = locks.lock(key).noWait().acquire()) {

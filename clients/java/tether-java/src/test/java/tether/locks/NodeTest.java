@@ -1,0 +1,130 @@
+package tether.locks;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** What happens together in the loop's thread. The server's answers are made up here. */
+@Timeout(60)
+class NodeTest {
+    private final ExecutorService threads = Executors.newCachedThreadPool();
+    private final AtomicInteger attempts = new AtomicInteger();
+    private final CountDownLatch isRefused = new CountDownLatch(1);
+    private final ClientContext context = new ClientContext(Clock.SYSTEM, threads, null);
+    private final Cluster cluster;
+
+    NodeTest() {
+        cluster = new Cluster(context, settings(), this::find, null);
+    }
+
+    private static Settings settings() {
+        return new Settings(9000.0, 0, null, false, Settings.BootClock.NONE, () -> 0);
+    }
+
+    @AfterEach
+    void stop() {
+        cluster.loop.end();
+        threads.shutdownNow();
+    }
+
+    /** The first attempt fails when the test says so, and further ones take for ever. */
+    private List<Address> find(double within) throws Greeter.RefusedException {
+        if (attempts.incrementAndGet() > 1) {
+            await(new CountDownLatch(1));
+        }
+        await(isRefused);
+        throw new Greeter.RefusedException(Problem.UNREACHABLE);
+    }
+
+    private static void await(CountDownLatch latch) {
+        try {
+            latch.await();
+        } catch (InterruptedException interrupted) {
+            throw new IllegalStateException(interrupted);
+        }
+    }
+
+    private interface Step {
+        void of(Node node);
+    }
+
+    private void inLoop(Step step) throws Exception {
+        CompletableFuture<Void> done = new CompletableFuture<>();
+        cluster.loop.post(
+                () -> {
+                    step.of(cluster.node(List.of("k")));
+                    done.complete(null);
+                });
+        done.get();
+    }
+
+    /** What a term that was lost is asked for late is not done to the next one. */
+    @Test
+    void aLateReleaseIsOfItsTerm() throws Exception {
+        Ask ask = new Ask(List.of("k"));
+        ask.temporary = "me";
+        ask.isElection = true;
+        Candidate candidate = new Candidate(context, cluster, ask);
+        inLoop(
+                node -> {
+                    node.act(core -> core.link.connected(false));
+                    for (Object frame :
+                            List.of(Map.of("role", "master", "pushes", 1L), "secret", 7L)) {
+                        node.act(core -> core.link.received(frame));
+                    }
+                });
+        Hold term = candidate.awaitTerm();
+        inLoop(
+                node -> {
+                    term.release(); // Which follows in the loop.
+                    Push lost = new Push(List.of("settp", "k", "LOST deleted"));
+                    node.act(core -> core.link.received(lost));
+                });
+        inLoop(node -> node.act(core -> core.link.received(9L)));
+        assertEquals(9, candidate.awaitTerm().token());
+    }
+
+    /** The fence ends, which leaves that attempt for another one, in the step of its failure. */
+    @Test
+    void anAttemptThatFailsAsItIsLeftIsNotFollowedByTwo() throws Exception {
+        Loop none = new Loop("none"); // What is posted is run at once.
+        none.end();
+        Node node = new Node(none, Clock.SYSTEM, settings(), this::find, null, new Nobody());
+        node.act(core -> core.acquire("a", new Ask(List.of("k"))));
+        node.core.link.secret = "secret";
+        node.core.link.fence = new Link.Fence(node.core.now, 1000, null);
+        Thread.sleep(1100); // After a sound time, the next attempt is made at once (P-RETRY-2).
+        isRefused.countDown();
+        TestServer.eventually("another attempt", () -> attempts.get() > 1);
+        Thread.sleep(100);
+        node.tick();
+        Thread.sleep(100);
+        assertEquals(2, attempts.get());
+    }
+
+    private static final class Nobody implements Node.Listener {
+        @Override
+        public void connected(Address address) {}
+
+        @Override
+        public void disconnected(Problem problem) {}
+
+        @Override
+        public void whenTold(Runnable action) {}
+
+        @Override
+        public void over() {}
+
+        @Override
+        public void event(Event event) {}
+    }
+}
