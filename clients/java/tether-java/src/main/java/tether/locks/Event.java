@@ -3,8 +3,8 @@ package tether.locks;
 /** What the core tells its user. {@code id} is what the user called the request or watch by. */
 sealed interface Event {
     /**
-     * {@code key} is the name that the server made ({@code SEQ}), otherwise null. The request may be
-     * over by the time at which this is told.
+     * {@code key} is the name that the server made ({@code SEQ}), otherwise null. The request may
+     * be over by the time at which this is told.
      */
     record Granted(Object id, long token, String key, Request request) implements Event {}
 

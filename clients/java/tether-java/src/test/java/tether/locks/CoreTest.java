@@ -11,8 +11,7 @@ class CoreTest {
     private final Core core;
 
     CoreTest() {
-        Settings settings =
-                new Settings(9000.0, 0, null, true, Settings.BootClock.EXACT, () -> 0);
+        Settings settings = new Settings(9000.0, 0, null, true, Settings.BootClock.EXACT, () -> 0);
         core = new Core(new Stamp(0, 0), settings);
         core.open();
         core.link.connected(false);
@@ -47,8 +46,7 @@ class CoreTest {
         core.link.received(new Push(List.of("lock", "k", "LOST deleted .1")));
         core.link.received(7L);
         assertEquals(
-                List.of(
-                        new Event.Granted("a", 7, null, request), new Event.Lost("a", "deleted")),
+                List.of(new Event.Granted("a", 7, null, request), new Event.Lost("a", "deleted")),
                 core.take().events());
     }
 
@@ -65,17 +63,16 @@ class CoreTest {
         core.link.received(List.of("0", List.of()));
         core.take();
         core.link.received(9L);
-        assertEquals(
-                List.of(new Event.Granted("a", 9, null, request)), core.take().events());
+        assertEquals(List.of(new Event.Granted("a", 9, null, request)), core.take().events());
     }
 
     /** P-FENCE-1: with Sentinels or several servers, not each need be on a Unix socket. */
     @Test
     void theFenceIsThatOfTheConnection() {
-        Settings settings =
-                new Settings(null, 0, null, false, Settings.BootClock.EXACT, () -> 0);
+        Settings settings = new Settings(null, 0, null, false, Settings.BootClock.EXACT, () -> 0);
         Core plain = new Core(new Stamp(0, 0), settings);
-        Map<String, Object> server = Map.of("role", "master", "pushes", 1L, "peer-timeout-ms", 8000L);
+        Map<String, Object> server =
+                Map.of("role", "master", "pushes", 1L, "peer-timeout-ms", 8000L);
         plain.open();
         plain.link.connected(true);
         plain.link.received(server);

@@ -13,8 +13,7 @@ class TaskTest {
     private final Core core;
 
     TaskTest() {
-        Settings settings =
-                new Settings(9000.0, 0, null, false, Settings.BootClock.EXACT, () -> 0);
+        Settings settings = new Settings(9000.0, 0, null, false, Settings.BootClock.EXACT, () -> 0);
         core = new Core(new Stamp(0, 0), settings);
         core.open();
         core.link.connected(false);
