@@ -41,7 +41,9 @@ type dialer struct {
 
 // dial opens a connection to the master. It tries all addresses, and follows replicas to their master.
 func (d *dialer) dial(ctx context.Context) (*wire, *core.Error) {
-	addresses, trying, cancel := d.addresses, ctx, func() {}
+	addresses := d.addresses
+	whole, _ := ctx.Deadline()
+	until := whole
 	if len(d.sentinels) > 0 {
 		at, err := d.askSentinels(ctx)
 		if err != nil {
@@ -50,28 +52,26 @@ func (d *dialer) dial(ctx context.Context) (*wire, *core.Error) {
 		addresses = []address{d.addresses[0].elsewhere(at)}
 	}
 	if d.locate != nil { // The other half of the time is for looking elsewhere.
-		deadline, _ := ctx.Deadline()
-		trying, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+		until = time.Now().Add(time.Until(whole) / 2)
 	}
-	opened, err := d.try(trying, addresses)
+	opened, err := d.try(ctx, until, addresses)
 	if err != nil && err.Name == core.Unreachable && d.locate != nil {
 		if elsewhere := d.locate(ctx); len(elsewhere) > 0 {
-			opened, err = d.try(ctx, elsewhere)
+			opened, err = d.try(ctx, whole, elsewhere)
 		}
 	}
 	if err == nil && d.locate != nil {
-		opened.stop()
-		opened.endWith(ctx)
 		d.connected(opened.at)
 	}
-	cancel()
 	return opened, err
 }
 
-func (d *dialer) try(ctx context.Context, addresses []address) (*wire, *core.Error) {
+// try goes to one after the other. Each has its share of what is left of the time, since a silent server must not hide those after it.
+func (d *dialer) try(ctx context.Context, until time.Time, addresses []address) (*wire, *core.Error) {
 	var first *core.Error
-	for _, each := range addresses {
-		connection, err := d.follow(ctx, each)
+	for at, each := range addresses {
+		share := time.Until(until) / time.Duration(len(addresses)-at)
+		connection, err := d.followWithin(ctx, share, each)
 		if err == nil {
 			return connection, nil
 		}
@@ -89,6 +89,22 @@ func (d *dialer) try(ctx context.Context, addresses []address) (*wire, *core.Err
 func (a address) elsewhere(at string) address {
 	a.network, a.at = "tcp", at
 	return a
+}
+
+// followWithin bounds the greeting by that time, and what follows on the connection by ctx.
+func (d *dialer) followWithin(ctx context.Context, within time.Duration, at address) (*wire, *core.Error) {
+	greeting, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	connection, err := d.follow(greeting, at)
+	if err != nil {
+		return nil, err
+	}
+	if !connection.ready() {
+		connection.Close()
+		return nil, unreachable(context.Cause(greeting))
+	}
+	connection.endWith(ctx)
+	return connection, nil
 }
 
 // follow goes to the master, if this server is a replica.

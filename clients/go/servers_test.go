@@ -138,6 +138,24 @@ func TestReplicaIsFollowedToItsMaster(t *testing.T) {
 	}
 }
 
+// A server that accepts and says nothing hides none of those after it.
+func TestSilentAddressLeavesTimeForTheNext(t *testing.T) {
+	server := tethertest.Start(t)
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	locks := open(t, "redis://"+silent.Addr().String(), &tether.Options{Addresses: []string{server.URL}})
+	held, err := locks.Lock("k").TryAcquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := held.CheckServer(t.Context()); err != nil {
+		t.Fatal("the connection ended with the greeting's time:", err)
+	}
+}
+
 // One Sentinel of three does not answer, and one has another mind.
 func TestSentinelsNameTheMaster(t *testing.T) {
 	master, other := tethertest.Start(t), tethertest.Start(t)
