@@ -42,11 +42,13 @@ func newLink(dialer *dialer, config core.Config, notices *notices) *link {
 	return l
 }
 
-// do has something happen: what is due comes first, and what follows from it is done.
+// do has something happen. What is due comes first and is told before, since a hold that it ends must not be released, but told as
+// lost.
 func (l *link) do(act func(*core.Core)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.core.Tick(now())
+	l.settle()
 	act(l.core)
 	l.settle()
 }

@@ -360,16 +360,12 @@ func (h *Held) Context() context.Context { return h.ctx }
 // Check says whether the lock is held: nil, a [LostError], or [ErrReleased]. It asks nobody, and reads the clock when it is called:
 // call it before each step that needs the lock.
 func (h *Held) Check() error {
-	h.mu.Lock()
-	end := h.end
-	h.mu.Unlock()
-	if end != nil {
+	h.link.mu.Lock()
+	defer h.link.mu.Unlock()
+	if end := h.ended(); end != nil {
 		return end
 	}
-	h.link.mu.Lock()
-	state, reason := h.link.core.Check(now(), h.request)
-	h.link.mu.Unlock()
-	switch state {
+	switch state, reason := h.link.core.Check(now(), h.request); state {
 	case core.Lost:
 		return &LostError{h.Name(), reason}
 	case "held":
@@ -378,14 +374,19 @@ func (h *Held) Check() error {
 	return ErrReleased
 }
 
+// ended is why it is not held any more, as far as that is told. With the link's lock held, the request is this hold's for as long as
+// it is nil: after that it may be a candidate's next term.
+func (h *Held) ended() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.end
+}
+
 // begin sends the release, and says whether there is an answer to wait for.
 func (h *Held) begin() (bool, error) {
 	var end error
 	h.link.do(func(c *core.Core) {
-		h.mu.Lock()
-		end = h.end
-		h.mu.Unlock()
-		if end == nil {
+		if end = h.ended(); end == nil {
 			h.finish(ErrReleased)
 			c.Release(h.request)
 		}
@@ -414,21 +415,27 @@ func (h *Held) Release(ctx context.Context) error {
 
 // Extend sets a new lease, counted from now.
 func (h *Held) Extend(ctx context.Context, lease time.Duration) error {
-	if err := h.Check(); err != nil {
-		return err
-	}
-	return h.lostOr(h.extended.ask(ctx, h.Name(), func() {
-		h.link.do(func(c *core.Core) { c.Extend(h.request, lease) })
-	}))
+	return h.call(ctx, &h.extended, func(c *core.Core) { c.Extend(h.request, lease) })
 }
 
 // CheckServer asks the server whether the lock is held. A [LostError] says that it is not.
 func (h *Held) CheckServer(ctx context.Context) error {
+	return h.call(ctx, &h.checked, func(c *core.Core) { c.CheckServer(h.request) })
+}
+
+// call asks about the hold, unless it ended before it was its turn.
+func (h *Held) call(ctx context.Context, to *answer, ask func(*core.Core)) error {
 	if err := h.Check(); err != nil {
 		return err
 	}
-	return h.lostOr(h.checked.ask(ctx, h.Name(), func() {
-		h.link.do(func(c *core.Core) { c.CheckServer(h.request) })
+	return h.lostOr(to.ask(ctx, h.Name(), func() {
+		h.link.do(func(c *core.Core) {
+			if end := h.ended(); end != nil {
+				to.give(end)
+				return
+			}
+			ask(c)
+		})
 	}))
 }
 
