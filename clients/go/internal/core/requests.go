@@ -559,7 +559,6 @@ func (c *Core) lose(r *Request, reason string, gone ...string) {
 		c.standAgain(r)
 		return
 	}
-	r.givenUp = true
 	c.setPhase(r, releasing)
 	c.sendReleases(r, left)
 }

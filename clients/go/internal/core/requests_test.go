@@ -146,3 +146,21 @@ func TestSequences(t *testing.T) {
 		t.Fatal(state, third.Keys())
 	}
 }
+
+// LOCK.MINE may be refused for good: who may have lost its term gives back what it has, and stands again (P-LOSS-4, P-ELECT-2).
+func TestCandidateStandsAgainWhenItCannotLookForItsTerm(t *testing.T) {
+	c := newStage(t)
+	c.Acquire(Want{Keys: []string{"lead"}, Temporary: true, Value: "here", Elect: true, Wait: Forever}, nil)
+	c.Receive(number(7))
+	c.sends("SETTP lead")
+	c.Receive(resp.Value{Kind: resp.Push, Items: []resp.Value{word("settp"), word("renamed"), word("LOST deleted")}})
+	c.sends("LOCK.MINE")
+	c.Events = nil
+	c.Receive(failed("NOPERM no"))
+	c.sends("DELTP lead")
+	if len(c.Events) != 1 || c.Events[0].Kind != LostHold {
+		t.Fatal(c.Events)
+	}
+	c.Receive(number(1))
+	c.sends("SETTP lead")
+}
