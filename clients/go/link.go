@@ -149,7 +149,7 @@ func (l *link) open(ctx context.Context, number int) {
 		l.notices.add(Notice{Kind: Connected, Address: opened.RemoteAddr().String()})
 		l.wire, l.at, l.out, l.isReady = opened, opened.at, nil, make(chan struct{}, 1)
 		go l.write(opened, l.isReady)
-		c.Connected()
+		c.Connected(opened.RemoteAddr().Network() == "unix")
 	})
 	switch {
 	case err != nil:

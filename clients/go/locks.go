@@ -45,7 +45,7 @@ func Open(url string, options *Options) (*Locks, error) {
 		notices: &notices{logger: options.Logger, observer: options.Observer},
 		config: core.Config{
 			Grace: options.Grace, StopWithin: options.StopWithin, Fence: options.Fence, NoBootClock: !hasClock,
-			Unix: d.addresses[0].network == "unix", Cluster: options.Cluster, Random: rand.Float64,
+			Cluster: options.Cluster, Random: rand.Float64,
 		},
 	}
 	l.link = newLink(d, l.config, l.notices)

@@ -138,6 +138,25 @@ func TestReplicaIsFollowedToItsMaster(t *testing.T) {
 	}
 }
 
+// The fence of a Unix socket is for what is reached by one, whatever the other addresses are (P-FENCE-1).
+func TestFenceIsThatOfTheConnection(t *testing.T) {
+	folder := t.TempDir()
+	here, replica, nobody := "unix://"+folder+"/here", "unix://"+folder+"/replica", "unix://"+folder+"/nobody"
+	master := tethertest.Start(t, "--tether.peer-timeout", "0", "--unixsocket", folder+"/here")
+	tethertest.Start(t, "--unixsocket", folder+"/replica", "--replicaof", strings.Replace(master.Address, ":", " ", 1))
+	for _, byTCP := range []*tether.Locks{
+		open(t, replica, nil), open(t, nobody, &tether.Options{Addresses: []string{master.URL}}),
+	} {
+		if _, err := byTCP.Lock("k").TryAcquire(t.Context()); !errors.Is(err, tether.ErrUnfit) {
+			t.Error(err)
+		}
+	}
+	byUnix := open(t, "redis://127.0.0.1:1", &tether.Options{Addresses: []string{here}})
+	if _, err := byUnix.Lock("l").TryAcquire(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // A server that accepts and says nothing hides none of those after it.
 func TestSilentAddressLeavesTimeForTheNext(t *testing.T) {
 	server := tethertest.Start(t)

@@ -31,7 +31,6 @@ type Config struct {
 	Grace       time.Duration // Of the session; 0: there is none.
 	StopWithin  time.Duration // How long the work goes on after a loss.
 	Fence       time.Duration // 0: as long as may be.
-	Unix        bool          // The server is reached by a Unix socket.
 	Cluster     bool          // Keys and prefixes of two slots are refused.
 	NoBootClock bool          // No clock here runs on in suspend.
 	Random      func() float64
@@ -157,6 +156,7 @@ type Core struct {
 
 	link         linkState
 	linkSince    time.Duration
+	isUnix       bool // This connection is by a Unix socket.
 	replies      []reply
 	answeredSent time.Duration // When the command was sent whose reply is being handled.
 	secret       string        // Of the session.
@@ -388,9 +388,10 @@ func (c *Core) connect() {
 	c.Orders = append(c.Orders, Order{Connect: true})
 }
 
-// Connected says that the connection is open and greeted: HELLO, CLIENT SETNAME, SELECT (P-CONN-2).
-func (c *Core) Connected() {
-	c.linkSince = c.now
+// Connected says that the connection is open and greeted: HELLO, CLIENT SETNAME, SELECT (P-CONN-2). isUnix says that it is by a
+// Unix socket.
+func (c *Core) Connected(isUnix bool) {
+	c.linkSince, c.isUnix = c.now, isUnix
 	c.replies = nil
 	if c.secret != "" { // P-SESS-3
 		c.link = resuming
@@ -490,7 +491,7 @@ func (c *Core) longestFence(peerTimeout time.Duration) (time.Duration, string) {
 	switch {
 	case c.config.Grace > 0:
 		most = c.config.Grace - stop - margin
-	case c.config.Unix:
+	case c.isUnix:
 		most = unixFence
 	case peerTimeout == 0:
 		return 0, "without a session the server needs a tether.peer-timeout, which is 0"

@@ -18,7 +18,7 @@ type stage struct {
 func newStage(t *testing.T) stage {
 	p := stage{New(0, Config{Grace: 9 * time.Second}), t}
 	p.Open()
-	p.Connected()
+	p.Connected(false)
 	p.Receive(resp.Value{Kind: resp.Map, Items: []resp.Value{word("role"), word("master"), word("pushes"), number(1)}})
 	p.Receive(word("secret"))
 	p.Out = nil
@@ -125,7 +125,7 @@ func TestSequences(t *testing.T) {
 	c.GiveUp(fourth)
 	c.Broke()
 	c.Tick(100 * time.Millisecond)
-	c.Connected()
+	c.Connected(false)
 	c.Receive(number(2))
 	c.sends("SETTP q- 4", "SETTP q- 5", "SESSION.RESUME", "LOCK.MINE")
 	entry := func(key string, token int64) resp.Value {

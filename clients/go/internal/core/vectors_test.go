@@ -59,8 +59,8 @@ func play(t *testing.T, vector, prelude object) {
 		clock.Rounding = 20 * time.Millisecond
 	}
 	random, _ := client["random"].(float64)
-	w := &world{clock: clock, ids: map[string]any{}, core: New(0, Config{
-		Grace: ms(client["grace"]), StopWithin: ms(client["stop_within"]), Fence: ms(client["fence"]), Unix: client["unix"] == true,
+	w := &world{clock: clock, isUnix: client["unix"] == true, ids: map[string]any{}, core: New(0, Config{
+		Grace: ms(client["grace"]), StopWithin: ms(client["stop_within"]), Fence: ms(client["fence"]),
 		Cluster: client["cluster"] == true, NoBootClock: !clock.HasBoot, Random: func() float64 { return random },
 	})}
 	for _, step := range slices.Concat(prelude["steps"].([]any), vector["steps"].([]any)) {
@@ -72,6 +72,7 @@ type world struct {
 	core       *Core
 	clock      Clock
 	mono, boot time.Duration
+	isUnix     bool
 	ids        map[string]any // Requests, watches and presences.
 }
 
@@ -94,7 +95,7 @@ func (w *world) step(t *testing.T, step object) {
 		w.jump(step["stop"])
 		c.now = w.clock.Elapsed(w.mono, w.boot)
 	case step["connected"] != nil:
-		c.Connected()
+		c.Connected(w.isUnix)
 	case step["unreached"] != nil:
 		err := failure(Unreachable, "")
 		if why := asObject(step["unreached"]); why != nil {
