@@ -161,6 +161,9 @@ func (r *Reader) aggregate(kind byte, rest string, depth int) (Value, error) {
 		if err != nil {
 			return Value{}, err
 		}
+		if item.Kind == Push { // It stands between replies: the bytes are not what they seem.
+			return Value{}, malformed("a push inside a frame")
+		}
 		items = append(items, item)
 	}
 	switch kind {

@@ -35,6 +35,7 @@ func TestFrames(t *testing.T) {
 		"*2\r\n:1\r\n:2\r\n":       {Kind: Array, Items: []Value{{Kind: Integer, Int: 1}, {Kind: Integer, Int: 2}}},
 		">1\r\n$1\r\nx\r\n":        {Kind: Push, Items: []Value{{Kind: String, Str: "x"}}},
 		"%1\r\n+a\r\n:1\r\n":       {Kind: Map, Items: []Value{{Kind: String, Str: "a"}, {Kind: Integer, Int: 1}}},
+		"|0\r\n>1\r\n+x\r\n":       {Kind: Push, Items: []Value{{Kind: String, Str: "x"}}},
 		"|1\r\n+a\r\n:1\r\n:2\r\n": {Kind: Integer, Int: 2},
 	} {
 		values, err := read(strings.NewReader(text))
@@ -48,6 +49,7 @@ func TestMalformedFrames(t *testing.T) {
 	deep := strings.Repeat("*1\r\n", maxDepth+1)
 	for _, text := range []string{
 		"what is this\r\n", "\r\n", "+OK\n", ":x\r\n", "$x\r\n", "$-2\r\n", "$3\r\nabcd\r\n", "$99999999\r\n",
+		"*1\r\n>1\r\n+x\r\n", "%1\r\n+a\r\n>1\r\n+x\r\n", ">1\r\n>1\r\n+x\r\n", "|1\r\n+a\r\n>1\r\n+x\r\n:1\r\n",
 		"*99999999\r\n", deep + ":1\r\n", "*2\r\n$16000000\r\n" + strings.Repeat("x", 16000000) + "\r\n$16000000\r\n",
 	} {
 		if values, err := read(strings.NewReader(text)); !errors.Is(err, ErrMalformed) || len(values) > 0 {
