@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"tether"
+	"tether/internal/resp"
 	"tether/tethertest"
 )
 
@@ -432,6 +434,69 @@ func TestGuard(t *testing.T) {
 		t.Fatal(reply, err)
 	}
 	if _, err := held.Guard(t.Context(), data, "fails"); !errors.Is(err, tether.ErrLost) {
+		t.Fatal(err)
+	}
+}
+
+// dataOf is a connection for data, with the errors as they are.
+func dataOf(t *testing.T, server *tethertest.Server) tether.Command {
+	connection, err := net.Dial("tcp", server.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { connection.Close() })
+	replies := resp.NewReader(connection)
+	return func(_ context.Context, words ...any) (any, error) {
+		texts := make([]string, len(words))
+		for at, word := range words {
+			texts[at] = fmt.Sprint(word)
+		}
+		if _, err := connection.Write(resp.Append(nil, texts)); err != nil {
+			return nil, err
+		}
+		reply, err := replies.Read()
+		if err == nil && reply.Kind == resp.Error {
+			err = errors.New(reply.Str)
+		}
+		return reply.Str, err
+	}
+}
+
+func TestDataOfAnotherServerRefusesTokensThatAreSmaller(t *testing.T) {
+	server, other := tethertest.Start(t), tethertest.Run(t) // The other has no module.
+	locks, data := open(t, server.URL, nil), dataOf(t, other)
+	held := acquire(t, locks.Lock("k"))
+	write := func(value string) error {
+		reply, err := held.RunOn(t.Context(), data, tether.Script{
+			Text: "return redis.call('SET', KEYS[1], ARGV[1])", Fence: "fence", Keys: []string{"body"}, Args: []any{value},
+		})
+		if err == nil && reply != "OK" {
+			t.Error(reply)
+		}
+		return err
+	}
+	if err := errors.Join(write("one"), write("two")); err != nil || other.Do("GET", "fence") != fmt.Sprint(held.Token()) {
+		t.Fatal(err)
+	}
+	other.Do("SCRIPT", "FLUSH")
+	other.Do("SET", "fence", strings.Repeat("9", len(fmt.Sprint(held.Token()))-1)) // Shorter, so smaller.
+	if err := write("three"); err != nil {
+		t.Fatal(err)
+	}
+	other.Do("SET", "fence", held.Token()+1)
+	if err := write("four"); !errors.Is(err, tether.ErrLost) {
+		t.Fatal(err)
+	}
+	other.Do("DEL", "fence")
+	other.Do("REPLICAOF", "127.0.0.1", "1")
+	if err := write("five"); err == nil || errors.Is(err, tether.ErrLost) {
+		t.Fatal(err)
+	}
+	if other.Do("GET", "body") != "three" {
+		t.Fatal(other.Do("GET", "body"))
+	}
+	held.Release(t.Context())
+	if err := write("six"); err != tether.ErrReleased {
 		t.Fatal(err)
 	}
 }

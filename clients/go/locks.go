@@ -2,6 +2,7 @@ package tether
 
 import (
 	"context"
+	"crypto/sha1"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -470,7 +471,52 @@ func (h *Held) Guard(ctx context.Context, data Command, command ...any) (any, er
 		return nil, err
 	}
 	words := append([]any{"LOCK.GUARD", h.firstKey(), h.Token()}, command...)
-	reply, err := data(ctx, words...)
+	return h.unlessStale(data(ctx, words...))
+}
+
+// fence goes before a script on another server, and keeps the greatest token there (P-GUARD-3). Tokens are compared as decimal text,
+// since Lua's numbers are not exact that far.
+const fence = `local seen, token = redis.call('GET', KEYS[1]) or '', ARGV[1]
+if #seen > #token or (#seen == #token and seen > token) then
+  return redis.error_reply('STALE token ' .. token .. ' is not current: ' .. seen .. ' was here')
+end
+redis.call('SET', KEYS[1], token)
+table.remove(KEYS, 1)
+table.remove(ARGV, 1)
+`
+
+// Script is a Lua script on data that may be on another server than the locks, which need not have the module. It runs with Keys
+// and Args as its KEYS and ARGV.
+type Script struct {
+	Text string
+	// Fence is a key at that server, in which the greatest token is kept, without a time to live. In a cluster it is in the slot of Keys.
+	Fence string
+	Keys  []string
+	Args  []any
+}
+
+// RunOn runs a script by a connection for data, which is the user's, unless a greater token was there. Then the script does not run,
+// and the error is a [LostError]. What that server forgets (by eviction, a flush, a failover) the fence forgets, too. If that connection
+// breaks, nobody knows whether the script was run. Switch off the retries of that client for it.
+func (h *Held) RunOn(ctx context.Context, data Command, script Script) (any, error) {
+	if err := h.Check(); err != nil {
+		return nil, err
+	}
+	text := fence + script.Text
+	words := []any{len(script.Keys) + 1, script.Fence}
+	for _, key := range script.Keys {
+		words = append(words, key)
+	}
+	words = append(append(words, h.Token()), script.Args...)
+	reply, err := data(ctx, append([]any{"EVALSHA", fmt.Sprintf("%x", sha1.Sum([]byte(text)))}, words...)...)
+	if err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT ") {
+		reply, err = data(ctx, append([]any{"EVAL", text}, words...)...)
+	}
+	return h.unlessStale(reply, err)
+}
+
+// unlessStale is a reply, or a loss where that is what the error says.
+func (h *Held) unlessStale(reply any, err error) (any, error) {
 	if err != nil && strings.HasPrefix(err.Error(), "STALE ") {
 		return nil, h.stale()
 	}

@@ -42,7 +42,7 @@ type call struct {
 	Cluster    bool
 	Grace      float64
 	StopWithin float64 `json:"stop_within"`
-	Fence      float64
+	Fence      any     // A time, or run_on's key.
 	Keys       []string
 	Temporary  *string
 	Seq        bool
@@ -58,6 +58,8 @@ type call struct {
 	Prefix     string
 	Stall      float64
 	Command    []any
+	Script     string
+	Args       []any
 }
 
 func ms(number float64) time.Duration { return time.Duration(number * float64(time.Millisecond)) }
@@ -128,8 +130,9 @@ func (a *adapter) open(c call) error {
 	if c.Password != "" {
 		where.User = url.UserPassword(c.User, c.Password)
 	}
+	fence, _ := c.Fence.(float64)
 	options := &tether.Options{
-		Grace: ms(c.Grace), StopWithin: ms(c.StopWithin), Fence: ms(c.Fence), Addresses: c.Others, Master: c.Master, Cluster: c.Cluster,
+		Grace: ms(c.Grace), StopWithin: ms(c.StopWithin), Fence: ms(fence), Addresses: c.Others, Master: c.Master, Cluster: c.Cluster,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
 	for _, each := range c.Sentinels {
@@ -299,13 +302,27 @@ func (a *adapter) guard(c call) {
 		a.data = &data{url: a.url}
 	}
 	reply, err := request.held.Guard(context.Background(), a.data.do, c.Command...)
+	sayRan(c.ID, request, "unreachable", reply, err)
+}
+
+func (a *adapter) runOn(c call) {
+	request, at := a.find(c.ID), &data{url: c.URL}
+	fence, _ := c.Fence.(string)
+	reply, err := request.held.RunOn(context.Background(), at.do, tether.Script{Text: c.Script, Fence: fence, Keys: c.Keys, Args: c.Args})
+	sayRan(c.ID, request, "refused", reply, err)
+	if at.connection != nil {
+		at.connection.Close()
+	}
+}
+
+func sayRan(id string, request *one, kind string, reply any, err error) {
 	switch {
 	case err == nil:
-		say(object{"ran": c.ID, "reply": reply})
+		say(object{"ran": id, "reply": reply})
 	case errors.Is(err, tether.ErrLost):
-		sayLost(c.ID, request, err)
+		sayLost(id, request, err)
 	default:
-		say(object{"not_run": c.ID, "error": "unreachable", "code": err.Error()})
+		say(object{"not_run": id, "error": kind, "code": err.Error()})
 	}
 }
 
@@ -429,6 +446,8 @@ func (a *adapter) answer(c call) object {
 		go a.extend(c)
 	case "guard":
 		go a.guard(c)
+	case "run_on":
+		go a.runOn(c)
 	case "check_server":
 		go a.checkServer(c)
 	case "watch", "presence", "observe":
@@ -450,7 +469,7 @@ func (a *adapter) answer(c call) object {
 func main() {
 	a := &adapter{all: map[string]*one{}}
 	say(object{"hello": "tether for Go", "levels": []string{"L1", "L2", "L3", "CLUSTER"}, "calls": []string{
-		"extend", "guard", "check_server", "execute", "watch", "unwatch", "presence", "observe", "end", "pause", "go_on",
+		"extend", "guard", "run_on", "check_server", "execute", "watch", "unwatch", "presence", "observe", "end", "pause", "go_on",
 	}})
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(nil, 1<<24)
