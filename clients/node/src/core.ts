@@ -18,7 +18,6 @@ export interface Settings {
   readonly grace?: number | undefined;
   readonly stopWithin?: number | undefined;
   readonly fence?: number | undefined;
-  readonly unix?: boolean | undefined;
   readonly cluster?: boolean | undefined;
   /** Whether there is a clock that runs on in suspend; `uptime`: one that is rounded. */
   readonly bootClock?: boolean | "uptime" | undefined;
@@ -87,6 +86,7 @@ export class Core {
 
   #link: "none" | "opening" | "greeting" | "resuming" | "up" = "none";
   #linkSince: Clocks;
+  #isUnix = false;
   readonly #replies: { readonly sent: Clocks; readonly then: (reply: Frame) => void }[] = [];
   /** When the command was sent that is being answered. */
   #answeredSent: Clocks;
@@ -378,9 +378,10 @@ export class Core {
     return `.${this.#labels}`;
   }
 
-  release(id: Id): void {
+  /** `token` says which hold: a candidate has the same id in each term. */
+  release(id: Id, token?: number): void {
     const request = this.#byId.get(id);
-    if (request === undefined || request.isGivenUp) return;
+    if (request === undefined || request.isGivenUp || (token ?? request.token) !== request.token) return;
     if (request.phase !== "held") return this.#giveUp(request);
     if (request.depth.length > 1) {
       request.depth.splice(request.depth.indexOf(id), 1);
@@ -641,8 +642,9 @@ export class Core {
     return this.#secret === undefined ? CONNECT_WITHIN : Math.min(CONNECT_WITHIN, (this.#fence ?? CONNECT_WITHIN) / 2);
   }
 
-  /** A connection is open and greeted, up to LOCK.SERVER (P-CONN-2). */
-  connected(): void {
+  /** A connection is open and greeted, up to LOCK.SERVER (P-CONN-2). `isUnix`: by a Unix socket. */
+  connected(isUnix = false): void {
+    this.#isUnix = isUnix;
     this.#linkSince = this.#now;
     this.#replies.length = 0;
     if (this.#secret === undefined) {
@@ -716,9 +718,9 @@ export class Core {
 
   /** P-FENCE-1. */
   #longestFence(peerTimeout: number): number {
-    const { grace, stopWithin = 0, unix } = this.#settings;
+    const { grace, stopWithin = 0 } = this.#settings;
     if (grace !== undefined) return grace - stopWithin - MARGIN;
-    if (unix) return FENCE_ON_UNIX;
+    if (this.#isUnix) return FENCE_ON_UNIX;
     return peerTimeout === 0 ? 0 : Math.min(peerTimeout / 2, peerTimeout - stopWithin - MARGIN);
   }
 
@@ -1034,9 +1036,11 @@ export class Core {
     for (const key of gone) this.#leavePlace(request, key);
     request.keys = left;
     if (left.length === 0) return this.#standAgain(request);
+    const isToStand = this.#isToStand(request);
     request.phase = "releasing";
     request.isGivenUp = true;
     this.#sendReleases(request, left);
+    if (isToStand) this.acquire(request.id, request.terms); // Sent once that is settled (P-OWNER-4).
   }
 
   /** P-OWNER-8. */
@@ -1071,9 +1075,13 @@ export class Core {
 
   /** P-ELECT-2. */
   #standAgain(request: Request): void {
-    const isToStand = request.isCandidate && !request.isGivenUp && !this.#isClosed;
+    const isToStand = this.#isToStand(request);
     this.#end(request);
     if (isToStand) this.acquire(request.id, request.terms);
+  }
+
+  #isToStand({ isCandidate, isGivenUp }: Request): boolean {
+    return isCandidate && !isGivenUp && !this.#isClosed;
   }
 
   #sendReleases(request: Request, keys: readonly Bytes[]): void {

@@ -9,7 +9,8 @@ import type { Members } from "./watching.js";
 /** What can be asked of an engine. */
 export type Call =
   | { readonly call: "acquire"; readonly id: Id; readonly terms: Terms }
-  | { readonly call: "release" | "giveUp" | "checkServer" | "unwatch" | "endPresence"; readonly id: Id }
+  | { readonly call: "release"; readonly id: Id; readonly token: number }
+  | { readonly call: "giveUp" | "checkServer" | "unwatch" | "endPresence"; readonly id: Id }
   | { readonly call: "extend"; readonly id: Id; readonly lease: number }
   | {
       readonly call: "watch";
@@ -59,6 +60,8 @@ export class Engine implements Carrier {
   /** Grows with each connection that is ordered or left: what a former one says is not heard. */
   #number = 0;
   #timer: NodeJS.Timeout | undefined;
+  /** Events that are not delivered yet, in order. */
+  readonly #untold = new Set<Event>();
   #isScheduled = false;
   #closed: (() => void)[] = [];
 
@@ -79,7 +82,7 @@ export class Engine implements Carrier {
         core.acquire(call.id, call.terms);
         break;
       case "release":
-        core.release(call.id);
+        core.release(call.id, call.token);
         break;
       case "giveUp":
         core.giveUp(call.id);
@@ -111,7 +114,16 @@ export class Engine implements Carrier {
 
   check(id: Id): Verdict | undefined {
     this.#core.now = clocks();
-    return this.#core.check(id);
+    const verdict = this.#core.check(id);
+    return verdict === "held" ? verdict : (this.#untoldLoss(id) ?? verdict);
+  }
+
+  /** A loss that the core has reported, and that is not delivered to its holder yet. */
+  #untoldLoss(id: Id): Verdict | undefined {
+    for (const events of [this.#untold, this.#core.events]) {
+      for (const event of events) if (event.kind === "lost" && event.id === id) return { lost: event.reason };
+    }
+    return undefined;
   }
 
   close(): Promise<void> {
@@ -150,13 +162,17 @@ export class Engine implements Carrier {
     const core = this.#core;
     core.tick(clocks());
     const out = core.out.splice(0);
-    const events = core.events.splice(0);
+    for (const event of core.events.splice(0)) this.#untold.add(event);
     if (out.length > 0) this.#line?.write(out);
     for (const order of core.orders.splice(0)) this.#carryOut(order);
     if (core.vouched) this.onVouched(core.vouched);
     this.#setTimer();
-    for (const event of events) this.#tell(event);
+    for (const event of this.#untold) {
+      this.#untold.delete(event);
+      this.#tell(event);
+    }
     if (!core.isOver) return;
+    clearTimeout(this.#timer); // It may be that of a request that has ended.
     open.delete(this);
     for (const closed of this.#closed.splice(0)) closed();
   }
@@ -209,7 +225,7 @@ export class Engine implements Carrier {
       this.#settle();
     };
     this.#core.now = clocks();
-    this.#core.connected();
+    this.#core.connected("path" in line.address.endpoint);
     this.#settle();
   }
 

@@ -112,7 +112,7 @@ export class Held implements AsyncDisposable {
       this.#releasing.promise.catch(() => {}); // Whoever awaits it hears of it.
       if (verdict !== undefined) this.#releasing.reject(this.#lost ?? new Lost(verdict, this.name));
       this.#isReleased = true;
-      this.#carrier.do({ call: "release", id: this.#id });
+      this.#carrier.do({ call: "release", id: this.#id, token: this.token });
     }
     return this.#releasing.promise;
   }
@@ -128,11 +128,13 @@ export class Held implements AsyncDisposable {
       case "lost":
         this.#lost = new Lost(event.reason, this.name);
         this.#releasing?.reject(this.#lost);
+        this.#endErrands(this.#lost);
         this.#controller.abort(this.#lost);
         return true;
       case "released":
         this.#isReleased = true;
         this.#releasing?.resolve();
+        this.#endErrands(new Lost("released", this.name));
         return true;
       case "releasing":
         if (NO_ERRORS.has(event.code)) this.#releasing?.resolve();
@@ -153,6 +155,11 @@ export class Held implements AsyncDisposable {
       default:
         return false;
     }
+  }
+
+  /** Events that come after the end of the hold are not delivered: no other answer would come. */
+  #endErrands(why: Lost): void {
+    for (const errands of Object.values(this.#errands)) for (const errand of errands.splice(0)) errand.reject(why);
   }
 
   #run(what: "extend" | "checkServer", act: () => void): Promise<void> {

@@ -47,7 +47,7 @@ export function configOf(urls: readonly string[], options: LocksOptions): Config
   if (first === undefined) throw new TetherError("URL", "there must be one URL at least");
   const master = "host" in first.endpoint ? first.endpoint.host : "";
   return {
-    settings: { grace, stopWithin, fence, cluster, unix: "path" in first.endpoint },
+    settings: { grace, stopWithin, fence, cluster },
     servers: { addresses, sentinels: sentinels.map((url) => parse(url, { tls }, SENTINEL_PORT)), master },
     maxBlock: worker === false ? undefined : ((worker === true ? undefined : worker.maxBlock) ?? MAX_BLOCK),
     name: fitName(name ?? `tether:${hostname()}:${process.pid}:${basename(process.argv[1] ?? "node")}`),

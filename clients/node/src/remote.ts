@@ -12,6 +12,8 @@ const SIGNS = 8;
 
 interface Open {
   readonly call: Call;
+  /** It stands again after each term. */
+  isCandidate: boolean;
   isHeld: boolean;
   lease: Span | undefined;
 }
@@ -67,8 +69,11 @@ export class Remote implements Carrier {
   do(call: Call): void {
     this.#sign();
     if (call.call === "acquire" || call.call === "watch" || call.call === "presence") {
-      this.#open.set(call.id, { call, isHeld: false, lease: undefined });
+      const isCandidate = call.call === "acquire" && call.terms.elect === true;
+      this.#open.set(call.id, { call, isCandidate, isHeld: false, lease: undefined });
     }
+    const open = call.call === "giveUp" ? this.#open.get(call.id) : undefined;
+    if (open) open.isCandidate = false;
     if (call.call === "unwatch" || call.call === "endPresence") this.#open.delete(call.id);
     if (call.call === "close") this.#isClosing = true;
     this.#calls += 1;
@@ -114,8 +119,7 @@ export class Remote implements Carrier {
     if (kind === "granted" || kind === "extended") open.lease = lease;
     if (kind === "refused" || kind === "over" || kind === "ended") this.#open.delete(id);
     if (kind !== "lost" && kind !== "released") return;
-    // A candidate stands again.
-    if (open.call.call === "acquire" && open.call.terms.elect) open.isHeld = false;
+    if (open.isCandidate) open.isHeld = false;
     else this.#open.delete(id);
   }
 

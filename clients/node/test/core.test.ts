@@ -112,6 +112,36 @@ test("a candidate whose connection breaks soon stands again after the delay of a
   assert.deepEqual(core.orders, [{ kind: "connect" }]);
 });
 
+test("the release of a term that was lost neither withdraws the candidate nor ends its next term", () => {
+  const core = connected();
+  core.acquire("a", { keys: ["k"], temporary: "here", elect: true });
+  core.recv(7);
+  core.recv(new Push(["settp", "k", "LOST deleted "]));
+  core.release("a", 7);
+  assert.deepEqual(words(core), ["SETTP", "SETTP"]);
+  core.recv(8);
+  core.release("a", 7);
+  assert.deepEqual(words(core), []);
+  core.release("a", 8);
+  assert.deepEqual(words(core), ["DELTP"]);
+  assert.deepEqual(told(core), ["granted", "lost", "granted"]);
+});
+
+test("a candidate that is lost by a refusal of LOCK.MINE stands again when it is given back, and may be given up before", () => {
+  for (const isGivenUp of [false, true]) {
+    const core = connected();
+    core.acquire("a", { keys: ["k"], temporary: "here", elect: true });
+    core.recv(7);
+    core.recv(new Push(["settp", "renamed", "LOST deleted "]));
+    core.recv(new ErrorReply("NOPERM no"));
+    assert.deepEqual(words(core), ["SETTP", "LOCK.MINE", "DELTP"]);
+    if (isGivenUp) core.giveUp("a");
+    core.recv(1);
+    assert.deepEqual(words(core), isGivenUp ? [] : ["SETTP"]);
+    assert.deepEqual(told(core), ["granted", "lost", ...(isGivenUp ? ["over"] : [])]);
+  }
+});
+
 test("what is kept while its extension is unanswered outlives a close", () => {
   const core = connected();
   core.acquire("a", { keys: ["k"], atLeast: 5000 });

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { after, before, describe, test } from "node:test";
 import { promisify } from "node:util";
+import type { Event } from "../src/events.js";
 import {
   Closed,
   Deadlock,
@@ -19,6 +20,8 @@ import {
   Unreachable,
   type WatchEvent,
 } from "../src/index.js";
+import { configOf } from "../src/options.js";
+import { Remote } from "../src/remote.js";
 import { generator } from "./random.js";
 import { block, eventually, on, Server, Wire } from "./servers.js";
 
@@ -93,6 +96,28 @@ describe("on one server", () => {
       throw new RangeError("of the body");
     });
     await assert.rejects(body, RangeError);
+    await server.free();
+  });
+
+  test("what was asked of the server is answered also if the hold ends by it, or before it", async () => {
+    await using locks = new Locks(server.url);
+    for (const ask of [(held: Held) => held.checkServer(), (held: Held) => held.extend(60_000)]) {
+      const held = await locks.lock("report").acquire();
+      await server.ask("RENAME", "report", "elsewhere");
+      await assert.rejects(ask(held), { name: "Lost", reason: "deleted" });
+      await server.ask("DEL", "elsewhere");
+      await server.free();
+    }
+    using wire = await Wire.to(server);
+    await using cut = new Locks(wire.url);
+    const held = await cut.lock("report").acquire();
+    wire.cut();
+    const asked = [held.checkServer(), held.extend(60_000)];
+    const released = held.release();
+    await new Promise((resolve) => setImmediate(resolve));
+    wire.reset();
+    for (const each of asked) await assert.rejects(each, { name: "Lost", reason: "released" });
+    await released;
     await server.free();
   });
 
@@ -318,6 +343,20 @@ describe("on one server", () => {
     await server.free();
   });
 
+  test("to release a term that was lost ends no later one", { timeout: 60_000 }, async () => {
+    await using locks = new Locks(server.url);
+    const terms = locks.elect("lead", "ann");
+    const first = await next(terms);
+    await server.ask("DEL", "lead");
+    await loss(first);
+    await assert.rejects(first.release(), Lost);
+    const second = await next(terms);
+    await assert.rejects(first.release(), Lost);
+    await second.checkServer();
+    await terms.return();
+    await server.free();
+  });
+
   test("close loses all holds, ends all requests, and frees the locks at once", async () => {
     const locks = new Locks(server.url, { grace: 60_000 });
     const held = await locks.lock("a").acquire();
@@ -353,6 +392,16 @@ describe("on one server", () => {
     assert.deepEqual(await server.ask("SESSION.LIST"), []);
   });
 
+  test("a client that is closed does not keep the program alive for the times of its requests", async () => {
+    const program = `
+      import { Locks } from ${JSON.stringify(new URL("../src/index.js", import.meta.url).href)};
+      const locks = new Locks(${JSON.stringify(server.url)});
+      await locks.lock("a", { lease: 3_600_000 }).acquire();
+      await locks.close();`;
+    await promisify(execFile)(process.execPath, ["--input-type=module", "--eval", program], { timeout: 30_000 });
+    await server.free();
+  });
+
   test("without a session a break loses everything; with one it loses nothing", async () => {
     await using locks = new Locks(server.url);
     await using session = new Locks(server.url, { grace: 30_000 });
@@ -376,6 +425,27 @@ describe("on one server", () => {
     await server.free();
   });
 
+  test("check says of each hold what is over, also before its loss is told", async () => {
+    await using locks = new Locks(server.url, { fence: 500 });
+    const [one, two] = [await locks.lock("a").acquire(), await locks.lock("b").acquire()];
+    block(600);
+    const released = assert.rejects(one.release(), Lost);
+    assert.equal(two.lost, "silence");
+    await released;
+    await using others = new Locks(server.url);
+    const first = await others.lock("c").acquire();
+    const second = await others.lock("d").acquire();
+    const terms = others.elect("lead", "ann");
+    const term = await next(terms);
+    const seen: (string | undefined)[] = [];
+    first.signal.addEventListener("abort", () => seen.push(second.lost, term.lost));
+    await server.killClients();
+    await loss(first);
+    assert.deepEqual(seen, ["connection", "connection"]);
+    await terms.return();
+    await server.free();
+  });
+
   test("in a Worker the locks outlive a pause of the event loop, but not one of maxBlock", async () => {
     await using locks = new Locks(server.url, { fence: 500, worker: { maxBlock: 4_000 } });
     const held = await locks.lock("a", { lease: 60_000 }).acquire();
@@ -395,6 +465,19 @@ describe("on one server", () => {
     await last.release();
     assert.equal((await next(watch)).is, "deleted");
     await watch.return();
+    await server.free();
+  });
+
+  test("a candidate that has left is forgotten with the end of its term, also in a Worker", async () => {
+    const told: Event[] = [];
+    const remote = new Remote(configOf([server.url], {}), 30_000, (event) => told.push(event));
+    const kinds = () => told.map(({ kind }) => kind).join();
+    remote.do({ call: "acquire", id: 1, terms: { keys: ["lead"], temporary: "ann", elect: true } });
+    await eventually("it leads", async () => kinds() === "granted");
+    remote.do({ call: "giveUp", id: 1 });
+    await eventually("it has left", async () => kinds() === "granted,released");
+    await remote.close();
+    assert.equal(kinds(), "granted,released");
     await server.free();
   });
 

@@ -54,10 +54,12 @@ const clocks = (of: Json): Clocks => (typeof of === "number" ? { mono: of, boot:
 class World {
   readonly #core: Core;
   readonly #told: Event[] = [];
+  readonly #isUnix: boolean;
   #ahead = 0;
 
   constructor(client: Json) {
-    const { stop_within: stopWithin, boot_clock: bootClock, random = 0, ...others } = client;
+    const { stop_within: stopWithin, boot_clock: bootClock, random = 0, unix = false, ...others } = client;
+    this.#isUnix = unix;
     this.#core = new Core({ mono: 0, boot: 0 }, { ...others, stopWithin, bootClock }, () => random);
   }
 
@@ -105,7 +107,7 @@ class World {
       this.#ahead = clocks(step.stop).boot - clocks(step.stop).mono;
     } else if ("at" in step) this.#at(step.at);
     else if ("recv" in step) this.#core.recv(frame(step.recv));
-    else if ("connected" in step) this.#core.connected();
+    else if ("connected" in step) this.#core.connected(this.#isUnix);
     else if ("unreached" in step) {
       const { error, code } = step.unreached;
       this.#core.unreached(error && failure(error, "", code));
