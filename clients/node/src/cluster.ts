@@ -20,6 +20,7 @@ interface Asked {
   readonly began: number;
   node: string;
   redirections: number;
+  isGivenUp: boolean;
   /** It follows an ASK, which is done once. */
   isAsking: boolean;
   /** When it came to this node. */
@@ -53,6 +54,8 @@ export class Cluster implements Carrier {
   do(call: Call): void {
     if (call.call === "close") return;
     if (call.call !== "acquire" && call.call !== "watch" && call.call !== "presence") {
+      const asked = this.#asked.get(call.id);
+      if (asked && call.call === "giveUp") asked.isGivenUp = true;
       this.#carrierOf(call.id)?.do(call);
       if (call.call === "unwatch" || call.call === "endPresence") this.#asked.delete(call.id);
       return;
@@ -61,7 +64,7 @@ export class Cluster implements Carrier {
     const [seed = ""] = this.#addresses.keys();
     const node = this.#slots.get(number) ?? seed;
     const began = performance.now();
-    const asked = { call, began, node, redirections: 0, isAsking: false, since: began };
+    const asked = { call, began, node, redirections: 0, isGivenUp: false, isAsking: false, since: began };
     this.#asked.set(call.id, { ...asked, keys: undefined, members: undefined });
     this.#node(node, number).do(call);
   }
@@ -100,7 +103,7 @@ export class Cluster implements Carrier {
     remember(asked, event);
     const isOver = event.kind === "refused" || event.kind === "ended" || event.kind === "over";
     const isEnd = event.kind === "lost" || event.kind === "released";
-    const isCandidate = asked.call.call === "acquire" && asked.call.terms.elect;
+    const isCandidate = asked.call.call === "acquire" && asked.call.terms.elect && !asked.isGivenUp;
     if (isOver || (isEnd && !isCandidate)) this.#asked.delete(event.id);
     this.#tell(event);
   }
@@ -113,7 +116,7 @@ export class Cluster implements Carrier {
     const at = place.lastIndexOf(":");
     const isTooMany = isAsk ? asked.isAsking : asked.redirections === MOST_REDIRECTIONS;
     const from = this.#addresses.get(asked.node);
-    if ((code !== "MOVED" && !isAsk) || at < 0 || isTooMany || from === undefined) return false;
+    if ((code !== "MOVED" && !isAsk) || at < 0 || isTooMany || from === undefined || asked.isGivenUp) return false;
     const host = place.slice(0, at) || ("host" in from.endpoint ? from.endpoint.host : "");
     const to = moved(from, host, Number(place.slice(at + 1)));
     const name = nameOf(to.endpoint);

@@ -63,6 +63,7 @@ async function limited<T>(within: number, act: (signal: AbortSignal) => Promise<
     return await act(controller.signal);
   } finally {
     clearTimeout(timer);
+    controller.abort(); // Closes the attempts that are still running.
   }
 }
 

@@ -3,13 +3,22 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { connect } from "node:net";
+import { connect, createServer as createTcpServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { createServer, type TLSSocket } from "node:tls";
-import { CrossSlot, Locks, Refused } from "../src/index.js";
+import { promisify } from "node:util";
+import { type Address, parse } from "../src/address.js";
+import type { Config } from "../src/carrier.js";
+import { Cluster } from "../src/cluster.js";
+import type { Call, Carrier } from "../src/engine.js";
+import { type Event, failure } from "../src/events.js";
+import { CrossSlot, Locks, Refused, Unfit } from "../src/index.js";
+import { NoLine } from "../src/line.js";
+import { configOf } from "../src/options.js";
 import { bytes } from "../src/resp.js";
+import { find } from "../src/servers.js";
 import { slot } from "../src/slot.js";
 import { eventually, freePort, Server } from "./servers.js";
 
@@ -134,6 +143,74 @@ async function cluster(): Promise<[Server, Server]> {
   }
   return nodes;
 }
+
+test("the fence is that of the connection, also where a list has Unix sockets and others (P-FENCE-1)", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "tether-node-"));
+  const path = join(folder, "socket");
+  const server = await Server.start("--tether.peer-timeout", "0", "--unixsocket", path);
+  try {
+    await using tcp = new Locks([`unix://${folder}/nobody`, server.url]);
+    await assert.rejects(tcp.lock("a").acquire(), Unfit);
+    await using unix = new Locks([`redis://127.0.0.1:${await freePort()}`, `unix://${path}`]);
+    await (await unix.lock("a").acquire()).release();
+  } finally {
+    await server[Symbol.asyncDispose]();
+    rmSync(folder, { recursive: true });
+  }
+});
+
+test("a node that says nothing keeps no connection when another one has said who has the slot", async () => {
+  const listen = async (greet: (socket: Socket) => void) => {
+    const listener = createTcpServer(greet);
+    await new Promise<void>((resolve) => listener.listen(0, "127.0.0.1", resolve));
+    const address = listener.address();
+    return { listener, port: typeof address === "object" && address ? address.port : 0 };
+  };
+  const nobody = await freePort();
+  const silent = await listen((socket) => socket.resume());
+  const knows = await listen((socket) => {
+    socket.end(`*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:${nobody}\r\n`);
+  });
+  try {
+    const [away, ...peers] = [nobody, silent.port, knows.port].map((port) => parse(`redis://127.0.0.1:${port}`));
+    const servers = { addresses: [away as Address], sentinels: [], master: "", peers, slot: 1 };
+    await assert.rejects(find(servers, "me", 60_000), NoLine);
+    await eventually("the silent one is left", async () => {
+      return (await promisify(silent.listener.getConnections.bind(silent.listener))()) === 0;
+    });
+  } finally {
+    silent.listener.close();
+    knows.listener.close();
+  }
+});
+
+test("who has given up is sent to no other node of a cluster (P-ACQ-10)", () => {
+  const done: Call[] = [];
+  const tells: ((event: Event) => void)[] = [];
+  const told: Event[] = [];
+  const config = configOf(["redis://127.0.0.1:7000"], { cluster: true });
+  const make = (_: Config, tell: (event: Event) => void): Carrier => {
+    tells.push(tell);
+    return { do: (call) => void done.push(call), check: () => undefined, close: async () => {} };
+  };
+  const nodes = new Cluster(config, make, (event) => told.push(event));
+  nodes.do({ call: "acquire", id: 1, terms: { keys: ["k"] } });
+  nodes.do({ call: "giveUp", id: 1 });
+  // The node refused it before it heard that.
+  tells[0]?.({ kind: "refused", id: 1, ...failure("refused", "MOVED 12706 127.0.0.1:7001", "MOVED") });
+  assert.deepEqual(
+    done.map(({ call }) => call),
+    ["acquire", "giveUp"],
+  );
+  // Nothing is kept of a candidate that has left.
+  nodes.do({ call: "acquire", id: 2, terms: { keys: ["k"], temporary: "ann", elect: true } });
+  nodes.do({ call: "giveUp", id: 2 });
+  for (const kind of ["released", "over"] as const) tells[0]?.({ kind, id: 2 });
+  assert.deepEqual(
+    told.map(({ kind }) => kind),
+    ["refused", "released"],
+  );
+});
 
 test("a cluster: each request goes where its slot is, and a slot that moves loses its locks", async () => {
   const [one, two] = await cluster();
