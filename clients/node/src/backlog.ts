@@ -10,13 +10,22 @@ export class Backlog<E> {
   #most = MOST;
   readonly #keyOf: (event: E) => string;
   readonly #merge: (read: E | undefined, last: E) => E | undefined;
-  /** Of each key, the last event that the reader took. */
+  readonly #isGone: (event: E) => boolean;
+  /** Of each key that is not gone, the last event that the reader took. */
   readonly #read = new Map<string, E>();
 
-  /** `merge` says what leads from the event that was read to the last one; undefined: nothing does, they say the same. */
-  constructor(keyOf: (event: E) => string, merge: (read: E | undefined, last: E) => E | undefined) {
+  /**
+   * `merge` says what leads from the event that was read to the last one; undefined: nothing does, they
+   * say the same. After an event that `isGone`, its key counts as never read.
+   */
+  constructor(
+    keyOf: (event: E) => string,
+    merge: (read: E | undefined, last: E) => E | undefined,
+    isGone: (event: E) => boolean = () => false,
+  ) {
     this.#keyOf = keyOf;
     this.#merge = merge;
+    this.#isGone = isGone;
   }
 
   get size(): number {
@@ -36,8 +45,12 @@ export class Backlog<E> {
       this.#events = [];
       this.#taken = 0;
       this.#most = MOST;
+    } else if (this.#taken === MOST) {
+      this.#events = this.#events.slice(MOST); // A slow reader may never empty it.
+      this.#taken = 0;
     }
-    this.#read.set(this.#keyOf(event), event);
+    if (this.#isGone(event)) this.#read.delete(this.#keyOf(event));
+    else this.#read.set(this.#keyOf(event), event);
     return event;
   }
 
@@ -46,6 +59,6 @@ export class Backlog<E> {
     for (const event of this.#events.slice(this.#taken)) last.set(this.#keyOf(event), event);
     this.#events = [...last].flatMap(([key, event]) => this.#merge(this.#read.get(key), event) ?? []);
     this.#taken = 0;
-    this.#most = Math.max(MOST, 2 * this.#events.length);
+    this.#most = MOST + this.#events.length;
   }
 }

@@ -224,6 +224,7 @@ export class Locks implements AsyncDisposable {
         if (last.is === "del") return isThere(read) ? last : undefined;
         return { ...last, is: isThere(read) ? "set" : "add" };
       },
+      ({ is }) => is === "del",
     );
     const id = this.#requests.freshId();
     const begin: Call = { call: "presence", id, prefix: bytes(prefix), isOfLeader: false };
