@@ -50,6 +50,10 @@ impl Target {
         if name.is_empty() || hosts.is_empty() {
             return Err(wrong());
         }
+        // A slash in the password, which is to be escaped.
+        if name.contains('@') {
+            return Err(FORMS.to_owned());
+        }
         let sentinel = |host: &str| match host.rsplit_once(':') {
             Some((_, port)) if !port.ends_with(']') => format!("{scheme}://{host}"),
             _ => format!("{scheme}://{host}:{SENTINELS_PORT}"),
@@ -179,6 +183,7 @@ mod tests {
             "redis+sentinel://me:secret@one",
             "redis+sentinel://me:secret@/m",
             "other+sentinel://me:secret@one/m",
+            "redis+sentinel://me:26379/secret@one/0",
         ] {
             let why = Target::parse(url).unwrap_err();
             assert!(!why.contains("secret"), "{url}: {why}");

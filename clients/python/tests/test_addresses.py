@@ -19,6 +19,9 @@ from redis.asyncio import sentinel as redis_sentinel
 
 import tether_locks.asyncio as aio
 from tether_locks import Locks, Refused, Unreachable
+from tether_locks._ask import Settings
+from tether_locks._cluster import Cluster
+from tether_locks._connect import Greeted, Place, Places
 
 from .conftest import DEADLINE_S, Server, eventually, free_port
 from .test_readme import program
@@ -294,3 +297,58 @@ def test_a_session_goes_on_at_the_master_that_sentinels_name() -> None:
         text += "\nwith locks, locks.lock('report') as held:\n    held.check_server()\n"
         subprocess.run([sys.executable, "-I", "-c", text], check=True, timeout=LONG_S)
         replica.free()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:12/secret@host",
+        "redis://ann:12/secret@host:6379/2",
+        "redis://:12?secret@host",
+        "rediss://:12#secret@host",
+        "redis://ann:secret/3@host",
+        "redis://:6379/2",
+        "redis://host/secret",
+    ],
+)
+def test_an_address_that_cannot_be_read_is_not_another_one(url: str) -> None:
+    """Least of all localhost, and its password is told to nobody (P-ERR-3)."""
+    with pytest.raises(ValueError, match="address") as refused:
+        Locks(url)
+    assert "secret" not in repr(refused.value)
+    assert refused.value.__suppress_context__
+
+
+def test_hosts_with_underscores_and_escaped_passwords_are_read() -> None:
+    place = Places("redis://ann:12%2Fse%40cret@my_host:7/2", {}, None).all[0]
+    assert place.address == ("my_host", 7)
+    assert place._settings["password"] == "12/se@cret"
+    assert Places("redis://", {}, None).all[0].address == ("localhost", 6379)
+
+
+@pytest.mark.parametrize("is_cluster", [False, True])
+def test_a_silent_address_leaves_time_for_the_others(
+    is_cluster: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would take what the fence of a session leaves (P-CONN-9)."""
+    times: list[float] = []
+
+    async def silent(places: Places, place: Place, within: float) -> Greeted:
+        times.append(within)
+        await asyncio.sleep(within)
+        raise Unreachable("silence")
+
+    async def story() -> None:
+        settings = Settings(is_cluster=is_cluster)
+        urls = [f"redis://host{number}" for number in range(3)]
+        places: Any = Places(urls, {}, None, is_cluster)
+        if is_cluster:
+            places = Cluster(places, settings).client(b"k")._places
+        with pytest.raises(Unreachable):
+            await places.open(0.06)
+
+    monkeypatch.setattr(Places, "open_at", silent)
+    asyncio.run(story())
+    assert len(times) == 3
+    assert sum(times) <= 0.0601
+    assert min(times) > 0.005

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 import subprocess
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -216,6 +217,109 @@ def test_timers_of_requests_that_are_over_are_dropped() -> None:
     assert ping is not None
     core.tick(ping)
     assert core.requests.next_at is None
+
+
+# ---- clusters ----
+
+
+def with_session() -> Core:
+    """A core of a cluster's node that has a session, and asks for nothing."""
+    core = Core(0, Settings(random=lambda: 0, grace=9000, is_cluster=True))
+    core.need_link()
+    core.connected()
+    core.receive({b"role": b"master", b"pushes": 1, b"peer-timeout-ms": 8000})
+    core.receive(b"secret")
+    core.orders.clear()
+    core.output.clear()
+    return core
+
+
+@pytest.mark.parametrize("was_granted", [False, True])
+def test_moved_to_the_release_of_what_nobody_was_granted_settles_it(was_granted: bool) -> None:
+    """Else the session would be resumed without end (P-REL-8)."""
+    core = with_session()
+    core.acquire("a", Ask((b"k",)))
+    core.release("a")
+    moved = ReplyError("MOVED 7629 host:2")
+    core.receive(7 if was_granted else moved)
+    if was_granted:  # The hold ended with its slot.
+        core.receive(Push([b"lock", b"k", b"LOST moved .1"]))
+    core.receive(moved)
+    assert [event.kind for event in core.events] == ["over"]
+    assert (core.orders, core.requests.all) == ([], {})
+
+
+# ---- losses beside other calls ----
+
+
+def test_a_loss_before_a_grant_that_never_came_is_not_that_of_the_next_one() -> None:
+    core = with_session()
+    core.acquire("a", Ask((b"k",)))
+    core.receive(Push([b"lock", b"k", b"LOST deleted .1"]))
+    core.broke()
+    core.tick(1000)
+    core.connected()
+    core.receive(1)
+    core.receive([b"0", []])
+    core.receive(9)
+    assert [event.kind for event in core.events] == ["granted"]
+
+
+@pytest.mark.parametrize("has_session", [False, True])
+def test_an_extension_beside_a_release_is_answered_also_over_a_break(has_session: bool) -> None:
+    core = with_lock(**({"grace": 9000} if has_session else {}))
+    core.extend("a", 500)
+    core.release("a")
+    core.broke()
+    if has_session:
+        core.tick(1000)
+        core.connected()
+        core.receive(1)
+        core.receive(0)
+    assert [event.kind for event in core.events] == ["released", "not_extended"]
+
+
+def test_a_question_beside_a_release_is_answered() -> None:
+    core = with_lock(grace=9000)
+    core.verify("a", 7)
+    core.release("a")
+    core.receive(ReplyError("STALE no"))  # Which a replica might say, too.
+    core.receive(0)
+    core.receive({b"role": b"master"})
+    assert [event.kind for event in core.events] == ["released", "not_checked"]
+
+
+def test_an_extension_of_who_entered_again_and_left_is_answered_by_the_loss() -> None:
+    core = with_lock()
+    for handle in ("b", "c"):
+        core.acquire(handle, Ask((b"l",), owner=b"me", reentrant=True))
+        if handle == "b":
+            core.receive(8)
+    core.extend("c", 500)
+    core.release("c")
+    core.broke()
+    told = [(event.kind, event.handle) for event in core.events if event.handle == "c"]
+    assert told == [("granted", "c"), ("released", "c"), ("not_extended", "c")]
+
+
+def test_nobody_is_told_held_while_all_is_being_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other threads look at it meanwhile, and the process may be stopped there (P-FENCE-4)."""
+    ends: list[Callable[[Core], None]] = [
+        lambda core: core.tick(1e6),
+        lambda core: core.broke(),
+        lambda core: core.demoted(),
+    ]
+    for end in ends:
+        core, said = with_lock(), list[Any]()
+        lose_all = core.requests.lose_all
+
+        def look(reason: str, core: Core = core, said: list[Any] = said, lose: Any = lose_all) -> None:
+            said.append(core.check(1e6, "a"))
+            lose(reason)
+
+        monkeypatch.setattr(core.requests, "lose_all", look)
+        end(core)
+        assert said == ["silence"]
 
 
 # ---- slow readers ----

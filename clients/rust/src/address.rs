@@ -16,9 +16,6 @@ use tokio::time::timeout;
 pub trait Open: Send + Sync {
     /// A connection to the server that it is now; in a cluster to the one that has this slot.
     fn open(&self, within: Duration, slot: Option<u16>) -> BoxFuture<'_, Result<Wire, Error>>;
-
-    /// Whether the server is reached by a Unix socket.
-    fn is_unix(&self) -> bool;
 }
 
 /// A server, those of which one is the master, or the master that Sentinels name.
@@ -143,11 +140,6 @@ impl Address {
             ..self.clone()
         };
         self.servers.iter().map(alone)
-    }
-
-    /// Whether the server is reached by a Unix socket.
-    pub fn is_unix(&self) -> bool {
-        matches!(self.servers[0].addr(), ConnectionAddr::Unix(_))
     }
 
     /// A connection to the first server, whatever its role.

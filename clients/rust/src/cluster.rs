@@ -205,10 +205,6 @@ impl Open for Node {
     fn open(&self, within: Duration, slot: Option<u16>) -> BoxFuture<'_, Result<Wire, Error>> {
         Box::pin(self.connect(within, slot))
     }
-
-    fn is_unix(&self) -> bool {
-        self.number == 0 && self.address.is_unix()
-    }
 }
 
 impl Node {

@@ -101,7 +101,8 @@ impl Election {
                 _ => Error::Closed,
             };
             self.candidate = None;
-            if !self.route.follows(&error) {
+            // It may stand for months.
+            if !self.route.follows_at_last(&error) {
                 self.route = Route::of(&self.cluster, self.ask.keys.first());
                 return Err(error);
             }
@@ -182,7 +183,7 @@ impl Term {
         self.check()?;
         self.has_resigned = true;
         let Candidate { shared, id, state } = &*self.candidate;
-        shared.release(*id);
+        shared.resign(*id, self.token);
         let (mut state, token) = (state.clone(), self.token);
         let is_answered = |state: &State| state.token != token || state.step.is_release_answered();
         let state = reached(&mut state, is_answered).await;
@@ -195,8 +196,8 @@ impl Term {
 
 impl Drop for Term {
     fn drop(&mut self) {
-        if !self.has_resigned && self.check().is_ok() {
-            self.candidate.shared.release(self.candidate.id);
+        if !self.has_resigned {
+            self.candidate.shared.resign(self.candidate.id, self.token);
         }
     }
 }

@@ -13,12 +13,14 @@ use crate::observer::Observer;
 use crate::socket::{Socket, Wire};
 use futures_util::future::BoxFuture;
 use std::future::pending;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{sleep, timeout};
+use tracing::warn;
 
 /// What clocks that are read one after the other differ by, without anything having happened.
 const JITTER: Duration = Duration::from_millis(1);
@@ -98,7 +100,6 @@ impl Shared {
         observer: Option<Arc<dyn Observer>>,
     ) -> Arc<Shared> {
         let config = Config {
-            is_unix: opener.is_unix(),
             boot_clock: BOOT_CLOCK,
             ..config
         };
@@ -194,6 +195,11 @@ impl Shared {
 
     pub fn release(&self, id: Id) {
         self.tell(|core, _| core.release(id));
+    }
+
+    /// Only from the term with this token: the candidate may have another one by now.
+    pub fn resign(&self, id: Id, token: u64) {
+        self.tell(|core, _| core.resign(id, token));
     }
 
     #[cfg(feature = "quorum")]
@@ -353,7 +359,11 @@ impl Inner {
         }
         drop(table);
         for note in notes {
-            note.tell(self.observer.as_deref());
+            // The task that all locks and watches rely on must not end with it.
+            let told = AssertUnwindSafe(|| note.tell(self.observer.as_deref()));
+            if catch_unwind(told).is_err() {
+                warn!("the observer panicked");
+            }
         }
     }
 
@@ -601,6 +611,7 @@ impl Link {
         match opened {
             Ok(wire) => {
                 table.core.set_cluster(wire.is_cluster);
+                table.core.set_unix(wire.place.is_none());
                 table.wire = Some(wire);
                 table.core.connected();
                 stands = table.read();

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Union
+from urllib.parse import unquote, urlsplit
 
 import redis
 import redis.asyncio
@@ -218,13 +219,16 @@ class Places:
     async def open(self, within: float) -> Greeted:
         """Open a connection to a master, or raise what was wrong with the last one tried.
 
-        Each address has so many seconds (P-CONN-9).
-        What the server or the client refuses for good goes before what might be otherwise later.
+        Each address has its share of so many seconds, so that a silent one leaves time for the
+        others (P-CONN-9). What the server or the client refuses for good goes before what might be otherwise later.
         """
         errors: list[LockError] = []
-        for place in self.all:
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + within
+        for number, place in enumerate(self.all):
+            share = (ends - loop.time()) / (len(self.all) - number)
             try:
-                return await self.open_at(place, within)
+                return await self.open_at(place, share)
             except LockError as error:
                 errors.append(error)
         raise worst(errors)
@@ -251,6 +255,7 @@ def _places(server: Server, options: dict[str, Any], is_cluster: bool) -> Iterat
         server = [server]
     if isinstance(server, Sequence):
         for url in server:
+            _check_address(url)
             settings: dict[str, Any] = {**parse_url(url), **options}
             kind = settings.pop("connection_class", Connection)
             yield _place(kind, settings, True, None, is_cluster)
@@ -266,6 +271,24 @@ def _places(server: Server, options: dict[str, Any], is_cluster: bool) -> Iterat
         yield _place(kind, settings, is_said, pool)
     else:
         yield _place(kind, settings, is_said, None, is_cluster)
+
+
+def _check_address(url: str) -> None:
+    """Refuse what redis-py would take for localhost or the database 0, or quote with a password."""
+    if not url.startswith(("redis://", "rediss://")):
+        return
+    try:
+        parts = urlsplit(url)
+        database = unquote(parts.path).replace("/", "")
+        is_read = bool(parts.hostname or not parts.netloc) and "@" not in parts.fragment
+        if is_read and parts.port != 0 and (not database or database.isdigit()):
+            return
+    except ValueError:
+        pass
+    raise ValueError(
+        "this address cannot be read: it is redis://[user:password@]host[:port][/database], and"
+        " what is special in a password is escaped, such as %2F for a slash"
+    ) from None
 
 
 def _place(

@@ -207,7 +207,8 @@ class Requests:
     def _leave_handle(self, request: Request, handle: Handle) -> None:
         request.handles.remove(handle)
         self._by_handle.pop(handle, None)
-        self._checks.pop(handle, None)
+        if self._checks.pop(handle, None) is not None:
+            self._core.tell("not_checked", handle, error=Lost("released"))
 
     def _forget_handles(self, request: Request) -> None:
         """Its owner was told that it is over."""
@@ -217,6 +218,7 @@ class Requests:
     def _end(self, request: Request) -> None:
         """Nothing is left of it, here and at the server."""
         request.phase = Phase.OVER
+        self._end_extensions(request, "released")
         self._forget_handles(request)
         self.all.pop(request, None)
         self._core.presences.end(request)
@@ -287,12 +289,16 @@ class Requests:
         """Once; each of those who entered it (P-OWNER-8)."""
         for handle in list(request.handles):
             self._core.tell("lost", handle, error=Lost(reason))
-            for extension in [each for each in request.extensions if each.handle == handle]:
-                self._core.tell("not_extended", handle, error=Lost(reason))
-                request.extensions.remove(extension)
             if self._checks.pop(handle, None) is not None:
                 self._core.tell("not_checked", handle, error=Lost(reason))
+        self._end_extensions(request, reason)
         self._forget_handles(request)
+
+    def _end_extensions(self, request: Request, reason: str) -> None:
+        """Answer those that nobody else will, also of who entered again and has left."""
+        extensions, request.extensions = request.extensions, []
+        for extension in extensions:
+            self._core.tell("not_extended", extension.handle, error=Lost(reason))
 
     def _refuse(self, request: Request, error: LockError) -> None:
         self._tell(request, "refused", error)
@@ -436,9 +442,9 @@ class Requests:
         if request.phase is Phase.OVER:
             return
         code = code_of(reply)
-        is_told = bool(request.handles)
-        if code == "MOVED" and self._core.secret is not None and is_told:
-            self._core.leave()  # The session goes on where the slot is (P-REL-8).
+        is_held = request.was_granted and key not in request.explained
+        if code == "MOVED" and self._core.secret is not None and is_held and request.handles:
+            self._core.leave()  # The session, and with it the hold, goes on where the slot is.
             return
         if code not in ("", "NOTHELD", "MOVED"):
             self._release_refused(request, key, reply)
@@ -729,6 +735,7 @@ class Requests:
         for request in self.all:
             request.was_sent_before |= any(request.unsettled.values())
             request.unsettled = dict.fromkeys(request.unsettled, False)
+            request.early_loss = None  # LOCK.MINE says what is held.
             if request.phase is Phase.WAITING:
                 request.phase = Phase.ASKED
 

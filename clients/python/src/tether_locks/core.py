@@ -180,8 +180,7 @@ class Core:
             self.unreached(early)
             return
         if self.secret is None:
-            self.fence = None
-            self.requests.lose_all("connection")
+            self._lose_all("connection")
         else:
             self.requests.broke()
         if was == "resuming":
@@ -200,14 +199,13 @@ class Core:
         if self.secret is not None:
             self.leave()
         else:
-            self.fence = None
-            self.requests.lose_all("demoted")
+            self._lose_all("demoted")
             self._drop(Order("leave"))
 
     def session_ended(self) -> None:
         """An operator ended the session; D is too long for what is granted without (P-SESS-10)."""
-        self.secret = self.fence = None
-        self.requests.lose_all("ended")
+        self.secret = None
+        self._lose_all("ended")
         self._drop(Order("leave"))
 
     @property
@@ -386,8 +384,7 @@ class Core:
         self.secret = None
         if self.fence is not None:
             self._next_fence = self.fence
-        self.fence = None
-        self.requests.lose_all("connection")
+        self._lose_all("connection")
         self._start_session()
 
     _parting: tuple[Words, ...] = (("SESSION.END",),)
@@ -455,6 +452,11 @@ class Core:
         """The server has answered what was sent then (P-FENCE-2)."""
         self._vouched = max(self._vouched, sent)
 
+    def _lose_all(self, reason: str) -> None:
+        """Nothing is vouched for after that; until then the fence stands for other threads."""
+        self.requests.lose_all(reason)
+        self.fence = None
+
     def _has_fallen(self, now: float) -> bool:
         return self.fence is not None and now >= self._vouched + self.fence
 
@@ -504,8 +506,7 @@ class Core:
     def _silence(self) -> None:
         """P-FENCE-8, P-FENCE-9."""
         stay = self.settings.stop_within if self.secret is None else 0.0
-        self.fence = None
-        self.requests.lose_all("silence")
+        self._lose_all("silence")
         self.secret = None
         if self.link != "none":
             self._drop(Order("leave", stay))

@@ -358,6 +358,8 @@ impl Core {
             for (_, is_on_wire) in &mut request.unsettled {
                 request.was_sent_before |= std::mem::take(is_on_wire);
             }
+            // LOCK.MINE says what is held.
+            request.early = None;
             if request.phase == Phase::Waiting {
                 request.phase = Phase::Asked;
             }

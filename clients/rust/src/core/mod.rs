@@ -196,6 +196,11 @@ impl Core {
         }
     }
 
+    /// Whether the connection that was opened is by a Unix socket.
+    pub fn set_unix(&mut self, is_unix: bool) {
+        self.config.is_unix = is_unix;
+    }
+
     /// A slot that the server is to have: that of a hold, since its session is where the slot is (P-CLUSTER-6), else of anything
     /// that is wanted of it.
     pub fn slot(&self) -> Option<u16> {
@@ -429,15 +434,23 @@ impl Core {
 
     /// P-ELECT-2: a candidate stands again, at the end of the queue.
     fn end_or_stand_again(&mut self, rid: Rid) {
-        let Some(request) = self.requests.get(&rid) else {
-            return;
-        };
-        let stands = request.is_elected() && !request.is_given_up && !self.is_closed;
-        let again = stands.then(|| (request.ids.first().copied(), request.ask.clone()));
+        let again = self.stands_again(rid);
         self.end(rid);
-        if let Some((Some(id), ask)) = again {
+        if let Some((id, ask)) = again {
             self.acquire(id, ask);
         }
+    }
+
+    fn stands_again(&self, rid: Rid) -> Option<(Id, Ask)> {
+        let request = self.requests.get(&rid)?;
+        let stands = request.is_elected() && !request.is_given_up && !self.is_closed;
+        let id = request.ids.first().filter(|_| stands)?;
+        // ASK was for the former request alone (P-CLUSTER-4).
+        let ask = Ask {
+            is_asking: false,
+            ..request.ask.clone()
+        };
+        Some((*id, ask))
     }
 
     // ---- the wire ----

@@ -31,16 +31,29 @@ impl Core {
         self.send_releases(rid);
     }
 
+    /// The caller stops leading, if that is still the term with this token.
+    pub fn resign(&mut self, id: Id, token: u64) {
+        let is_of_term = |rid: &Rid| {
+            let request = &self.requests[rid];
+            request.phase == Phase::Held && request.token == token
+        };
+        if self.find(id).filter(is_of_term).is_some() {
+            self.release(id);
+        }
+    }
+
     /// The caller stops waiting, or gives back what was granted meanwhile (P-ACQ-10). A candidate stands no more.
     pub fn give_up(&mut self, id: Id) {
+        // Also one whose caller was told of its end: it would stand again.
+        let request = self.ids.get(&id).and_then(|rid| self.requests.get_mut(rid));
+        let kind = request.map(|request| &mut request.ask.kind);
+        if let Some(Kind::Temporary { is_elected, .. }) = kind {
+            *is_elected = false;
+        }
         let Some(rid) = self.find(id) else {
             return;
         };
-        let request = self.requests.get_mut(&rid).expect("just found");
-        if let Kind::Temporary { is_elected, .. } = &mut request.ask.kind {
-            *is_elected = false;
-        }
-        match request.phase.is_open() {
+        match self.requests[&rid].phase.is_open() {
             true => self.give_up_request(rid),
             false => self.release(id),
         }
@@ -120,8 +133,10 @@ impl Core {
             return;
         };
         let code = reply.error().map_or("", errors::code);
-        // P-REL-8: the session goes on where the slot is.
-        if code == "MOVED" && self.connection.secret.is_some() && !request.is_silent {
+        // P-REL-8: the session, and with it the hold, goes on where the slot is.
+        let is_held = request.was_granted && !request.explained.contains(&key);
+        let has_session = self.connection.secret.is_some();
+        if code == "MOVED" && has_session && is_held && !request.is_silent {
             return self.leave();
         }
         match reply.error() {
@@ -222,14 +237,20 @@ impl Core {
             request.keys = lost;
             return self.end_or_stand_again(rid);
         }
+        let places: Vec<_> = lost.iter().map(|key| request.place(key)).collect();
+        let again = self.stands_again(rid);
+        let request = self.requests.get_mut(&rid).expect("just seen");
         request.is_silent = true;
         request.is_given_up = true;
-        let places: Vec<_> = lost.iter().map(|key| request.place(key)).collect();
         self.set_phase(rid, Phase::Releasing);
         for place in places {
             self.leave_place(rid, &place);
         }
         self.send_releases(rid);
+        // Behind what it gives back.
+        if let Some((id, ask)) = again {
+            self.acquire(id, ask);
+        }
     }
 
     /// P-OWNER-8: to each of its callers.

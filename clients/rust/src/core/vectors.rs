@@ -436,3 +436,128 @@ fn whoever_waits_for_a_connection_hears_of_an_attempt_that_ends_with_the_session
     let (is_up, failures, trouble) = world.core.trouble();
     assert_eq!((is_up, failures), (false, before + 1), "{trouble:?}");
 }
+
+/// Plays these steps after a prelude.
+fn play(prelude: &str, client: &Value, steps: &[Value]) -> World {
+    let prelude = &read("preludes.json")[prelude];
+    let mut both = prelude["client"].as_object().unwrap().clone();
+    both.extend(client.as_object().unwrap().clone());
+    let mut world = World::new(&Value::Object(both));
+    for step in prelude["steps"].as_array().unwrap().iter().chain(steps) {
+        assert_eq!(world.step(step), [""; 0], "{step}");
+    }
+    world
+}
+
+/// The session would be resumed without end, where the slot is on another node (P-REL-8).
+#[test]
+fn moved_to_the_release_of_what_nobody_was_granted_settles_it() {
+    let moved = json!({"error": "MOVED 7629 host:2"});
+    let acquire = json!([[
+        "LOCK.ACQUIRE",
+        "k",
+        "OWNER",
+        ".1",
+        "NOTIFY",
+        "WAIT",
+        "0",
+        "PUSH"
+    ]]);
+    let begin = [
+        json!({"call": "acquire", "id": "a", "keys": ["k"], "sent": acquire}),
+        json!({"call": "give_up", "id": "a", "sent": [["LOCK.RELEASE", "k", "OWNER", ".1", "ALL"]]}),
+    ];
+    let over = json!({"recv": moved, "events": [{"over": "a"}]});
+    for rest in [
+        vec![json!({"recv": moved}), over.clone()],
+        // It was granted, and ended with its slot.
+        vec![
+            json!({"recv": 7}),
+            json!({"recv": {"push": ["lock", "k", "LOST moved .1"]}}),
+            over,
+        ],
+    ] {
+        let steps = [&begin[..], &rest].concat();
+        let world = play("session", &json!({"cluster": true}), &steps);
+        assert!(world.core.is_idle());
+    }
+}
+
+fn stands(label: &str) -> Value {
+    json!([[
+        "SETTP", "lead", "me", "TOKEN", "TASK", label, "NOTIFY", "WAIT", "0", "PUSH"
+    ]])
+}
+
+fn leads() -> [Value; 2] {
+    [
+        json!({"call": "acquire", "id": "e", "keys": ["lead"], "temporary": "me", "elect": true, "sent": stands(".1")}),
+        json!({"recv": 7, "events": [{"granted": "e", "token": 7}]}),
+    ]
+}
+
+/// Its key was renamed, and the server does not say what is left of it (P-ELECT-2).
+#[test]
+fn a_candidate_stands_again_after_a_loss_that_lock_mine_does_not_explain() {
+    let rest = [
+        json!({"recv": {"push": ["settp", "renamed", "LOST deleted"]}, "sent": [["LOCK.MINE"]]}),
+        json!({"recv": {"error": "NOPERM no"}, "sent": [["DELTP", "lead"]], "events": [{"lost": "e", "reason": "deleted"}]}),
+        json!({"recv": 1, "sent": stands(".2")}),
+        json!({"recv": 9, "events": [{"granted": "e", "token": 9}]}),
+    ];
+    play("plain", &json!({}), &[&leads()[..], &rest].concat());
+}
+
+#[test]
+fn a_candidate_that_is_given_up_behind_the_loss_of_its_term_stands_no_more() {
+    let rest = [
+        json!({"call": "release", "id": "e", "sent": [["DELTP", "lead"]]}),
+        json!({"recv": {"push": ["settp", "lead", "LOST deleted"]}, "events": [{"lost": "e", "reason": "deleted"}]}),
+        json!({"call": "give_up", "id": "e"}),
+        json!({"recv": 0}),
+    ];
+    let world = play("plain", &json!({}), &[&leads()[..], &rest].concat());
+    assert!(world.core.is_idle());
+}
+
+/// The term may have ended since its leader looked, and another one may have begun.
+#[test]
+fn who_resigns_from_a_former_term_ends_neither_the_candidate_nor_its_next_term() {
+    let mut world = play("plain", &json!({}), &leads());
+    let id = world.id(&json!("e"));
+    let lost = json!({"recv": {"push": ["settp", "lead", "LOST deleted"]}, "events": [{"lost": "e", "reason": "deleted"}], "sent": stands(".2")});
+    assert_eq!(world.step(&lost), [""; 0]);
+    world.core.resign(id, 7);
+    let granted = json!({"recv": 9, "events": [{"granted": "e", "token": 9}]});
+    assert_eq!(world.step(&granted), [""; 0]);
+    world.core.resign(id, 7);
+    assert_eq!(world.core.check(id), Some(Status::Held));
+    world.core.resign(id, 9);
+    assert_eq!(world.core.check(id), Some(Status::Released));
+}
+
+/// It was of what the server does not have any more, and is not that of the next grant (P-LOSS-5).
+#[test]
+fn a_loss_before_a_grant_that_never_came_is_forgotten_when_it_is_asked_for_again() {
+    let acquire = json!([[
+        "LOCK.ACQUIRE",
+        "k",
+        "OWNER",
+        ".1",
+        "NOTIFY",
+        "WAIT",
+        "0",
+        "PUSH"
+    ]]);
+    let steps = [
+        json!({"at": 1000}),
+        json!({"call": "acquire", "id": "a", "keys": ["k"], "sent": acquire}),
+        json!({"recv": {"push": ["lock", "k", "LOST deleted .1"]}}),
+        json!({"broke": true, "orders": ["connect"]}),
+        json!({"connected": true, "sent": [["SESSION.RESUME", "s", "NOTIFY"]]}),
+        json!({"recv": 1, "sent": [["LOCK.MINE"]]}),
+        json!({"recv": ["0", []], "sent": acquire}),
+        json!({"recv": 9, "events": [{"granted": "a", "token": 9}]}),
+    ];
+    play("session", &json!({}), &steps);
+}

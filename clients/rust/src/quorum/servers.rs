@@ -196,10 +196,6 @@ impl Open for FitServer {
             Ok(wire)
         })
     }
-
-    fn is_unix(&self) -> bool {
-        self.address.is_unix()
-    }
 }
 
 impl FitServer {

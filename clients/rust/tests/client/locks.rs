@@ -470,6 +470,10 @@ async fn times_that_do_not_fit_are_refused() {
     let error = soon(builder().connect()).await.err();
     assert_eq!(error, Some(Error::Unfit(Unfit::NoPeerTimeout)));
     soon(builder().grace(seconds(10)).connect()).await.unwrap();
+    // The first address is a Unix socket, whose peer could not vanish, but nobody listens there.
+    let nobody = Locks::builder("unix:///nowhere/socket");
+    let error = soon(nobody.or_at([url(&server)]).connect()).await.err();
+    assert_eq!(error, Some(Error::Unfit(Unfit::NoPeerTimeout)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -552,4 +556,30 @@ async fn an_observer_is_told_what_happens() {
             Err(format!("{said:?}"))
         }
     });
+}
+
+struct Panicker;
+
+impl Observer for Panicker {
+    fn granted(&self, _: &[u8], _: Duration) {
+        panic!("at a grant");
+    }
+
+    fn resumed(&self) {
+        panic!("at a resume");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_observer_that_panics_ends_nothing() {
+    let server = Server::start();
+    let builder = Locks::builder(&url(&server)).grace(Duration::from_secs(20));
+    let locks = builder.observer(Panicker).build().unwrap();
+    let mut watch = locks.watch(["k"]);
+    assert!(!soon(watch.next()).await.unwrap().change.is_there());
+    let held = soon(locks.lock("a").acquire()).await.unwrap();
+    hang_up(&server);
+    server.resp2().run("SET k v");
+    assert!(soon(watch.next()).await.unwrap().change.is_there());
+    assert_eq!(held.check(), Ok(()));
 }
