@@ -388,9 +388,15 @@ class Core:
         self.send_releases(request, request.keys)
         return None
 
+    def give_up_call(self, name):
+        for request in self.requests:  # Also one whose caller was told of its end.
+            request.is_elected = request.is_elected and name not in request.depth
+        request = self.find(name)
+        if request is None:
+            return None
+        return self.release_call(name) if request.phase == "held" else self.give_up(request)
+
     def give_up(self, request):
-        if request.phase == "held":
-            return self.release_call(request.id)
         if request.phase in ("releasing", "kept", "extending") or request.is_given_up:
             return None
         request.is_given_up = True
@@ -734,6 +740,7 @@ class Core:
             for request in self.requests:
                 request.was_sent_before |= any(request.unsettled.values())
                 request.unsettled = {key: False for key in request.unsettled}
+                request.early = None  # LOCK.MINE says what is held.
                 if request.phase == "waiting":
                     request.phase = "asked"
         self.go_on()
@@ -981,9 +988,12 @@ class Core:
         request.keys = left
         if not left:
             return self.stand_again(request)
+        again = request.is_elected and not request.is_given_up and not self.is_closed
         request.phase = "releasing"
         request.is_given_up = True
         self.send_releases(request, left)
+        if again:  # Behind what it gives back.
+            self.acquire(request.id, request.call)
         return None
 
     def say_lost(self, request, reason):
@@ -1040,7 +1050,8 @@ class Core:
             return None
         is_done = isinstance(reply, int) or code(reply) == "NOTHELD"
         if code(reply) == "MOVED":
-            if self.secret and not request.is_silent:
+            is_held = request.was_granted and key not in request.explained
+            if self.secret and is_held and not request.is_silent:
                 return self.leave()  # The session goes on where the slot is.
             is_done = True
         if not is_done:

@@ -373,7 +373,7 @@ class Client:
             if self.world.random.random() < 0.6:
                 self.hear(lambda: self.core.find(name) and self.core.release_call(name))
             else:
-                self.hear(lambda: self.core.find(name) and self.core.give_up(self.core.find(name)))
+                self.hear(lambda: self.core.give_up_call(name))
 
 
 class World:

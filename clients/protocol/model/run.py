@@ -117,7 +117,7 @@ class World:
             "open": lambda: core.open(),
             "acquire": lambda: core.acquire(name, call),
             "release": lambda: core.release_call(name),
-            "give_up": lambda: core.find(name) and core.give_up(core.find(name)),
+            "give_up": lambda: core.give_up_call(name),
             "extend": lambda: core.extend(name, call["lease"]),
             "raise": lambda: core.raise_token(name, call["token"]),
             "watch": lambda: core.watch(name, call["keys"]),

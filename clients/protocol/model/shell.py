@@ -331,7 +331,7 @@ class Shell:
         acts = {
             "acquire": lambda: core.acquire(name, call),
             "release": lambda: core.release_call(name),
-            "give_up": lambda: core.find(name) and core.give_up(core.find(name)),
+            "give_up": lambda: core.give_up_call(name),
             "extend": lambda: core.extend(name, call["lease"]),
             "watch": lambda: core.watch(name, call["keys"], call.get("told")),
             "unwatch": lambda: core.unwatch(name),

@@ -313,7 +313,9 @@ def test_nobody_is_told_held_while_all_is_being_lost(monkeypatch: pytest.MonkeyP
         core, said = with_lock(), list[Any]()
         lose_all = core.requests.lose_all
 
-        def look(reason: str, core: Core = core, said: list[Any] = said, lose: Any = lose_all) -> None:
+        def look(
+            reason: str, core: Core = core, said: list[Any] = said, lose: Any = lose_all
+        ) -> None:
             said.append(core.check(1e6, "a"))
             lose(reason)
 

@@ -220,7 +220,8 @@ class Places:
         """Open a connection to a master, or raise what was wrong with the last one tried.
 
         Each address has its share of so many seconds, so that a silent one leaves time for the
-        others (P-CONN-9). What the server or the client refuses for good goes before what might be otherwise later.
+        others (P-CONN-9). What the server or the client refuses for good goes before what might be
+        otherwise later.
         """
         errors: list[LockError] = []
         loop = asyncio.get_running_loop()
