@@ -5,7 +5,8 @@ use std::time::Duration;
 
 /// Is told what happens to the requests of a client, for metrics. Each method does nothing unless it is written.
 ///
-/// It is called by whichever thread or task brings the news, and should return at once. Of several keys it is told the first.
+/// It is called by whichever thread or task brings the news, and should return at once; what it panics with is logged. Of several keys
+/// it is told the first.
 pub trait Observer: Send + Sync {
     /// A request was granted, after this time.
     fn granted(&self, key: &[u8], waited: Duration) {
