@@ -818,6 +818,7 @@ export class Core {
       if (isOnWire) request.wasSentBefore = true;
       request.unsettled.set(key, false);
     }
+    request.early = undefined; // LOCK.MINE says what is held.
     if (request.phase === "waiting") request.phase = "asked";
   }
 
@@ -1103,13 +1104,14 @@ export class Core {
     if (request.phase === "over") return;
     const code = reply instanceof ErrorReply ? reply.code : "";
     const isMoved = code === "MOVED"; // P-REL-8
-    if (isMoved && this.#secret !== undefined && !request.isSilent) return this.#leave();
+    const isHeld = request.wasGranted && !request.explained.has(key);
+    if (isMoved && isHeld && this.#secret !== undefined && !request.isSilent) return this.#leave();
     if (reply instanceof ErrorReply && code !== "NOTHELD" && !isMoved) return this.#notReleased(request, key, reply);
     this.#refusals = 0;
     request.unsettled.delete(key);
     const wasGone = code === "NOTHELD" || (request.isTemporary && reply === 0);
     // P-REL-7.
-    if (wasGone && request.wasGranted && !request.explained.has(key) && !wasSentBefore) {
+    if (wasGone && isHeld && !wasSentBefore) {
       if (!request.isGivenUp && !request.isSilent) this.#tellLost(request, "deleted");
       this.#look("deleted", []);
     }

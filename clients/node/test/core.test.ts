@@ -142,6 +142,33 @@ test("a candidate that is lost by a refusal of LOCK.MINE stands again when it is
   }
 });
 
+test("MOVED to the release of what nobody was granted, or lost with its slot, settles it (P-REL-8)", () => {
+  for (const isLost of [false, true]) {
+    const core = connected();
+    core.acquire("a", { keys: ["k"] });
+    core.giveUp("a");
+    core.recv(isLost ? 7 : new ErrorReply("MOVED 7629 host:2"));
+    if (isLost) core.recv(new Push(["lock", "k", "LOST moved .1"]));
+    core.recv(new ErrorReply("MOVED 7629 host:2"));
+    assert.deepEqual(told(core), ["over"]);
+    assert.deepEqual(core.orders, []); // To leave would be to resume the session without end.
+    assert.equal(core.isWanted, false);
+  }
+});
+
+test("a loss before a grant that never came is not that of the next grant", () => {
+  const core = connected();
+  core.acquire("a", { keys: ["k"] });
+  core.recv(new Push(["lock", "k", "LOST deleted .1"]));
+  core.broke();
+  at(core, 1000);
+  core.connected();
+  core.recv(1);
+  core.recv(["0", []]);
+  core.recv(9);
+  assert.deepEqual(told(core), ["granted"]);
+});
+
 test("what is kept while its extension is unanswered outlives a close", () => {
   const core = connected();
   core.acquire("a", { keys: ["k"], atLeast: 5000 });
