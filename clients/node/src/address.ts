@@ -33,7 +33,8 @@ export function parse(url: string, manner: Manner = {}, defaultPort = DEFAULT_PO
   const isTcp = isTls || at?.protocol === "redis:" || at?.protocol === "valkey:";
   const isUnix = at?.protocol === "unix:";
   const database = Number((isUnix ? at.searchParams.get("db") : at?.pathname.slice(1)) || 0);
-  if (!at || !(isTcp ? at.hostname : isUnix) || !Number.isInteger(database) || database < 0) {
+  const isCut = isTcp && (at.search + at.hash).includes("@"); // By a mark in a password that is not escaped.
+  if (!at || isCut || !(isTcp ? at.hostname : isUnix) || !Number.isInteger(database) || database < 0) {
     const forms = "redis://user:password@host:port/db, rediss://host:port or unix:///path?db=0";
     throw new TetherError("URL", `a URL must be of the form ${forms}`);
   }

@@ -495,6 +495,7 @@ describe("on one server", () => {
 
   test("nothing of a TLS or password failure shows the password", async () => {
     const urls = ["redis://seCRET@[", "http://u:seCRET@h", "redis://u:seCRET@h:1/x"];
+    for (const mark of ["/", "?", "#"]) urls.push(`redis://u:12${mark}seCRET@h`);
     for (const url of urls) {
       assert.throws(
         () => new Locks(url),
