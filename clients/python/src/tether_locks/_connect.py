@@ -97,19 +97,21 @@ class Place:
 
         Sentinels have half of the time.
         """
-        settings = self._settings
+        kind, settings = self._kind, self._settings
         if self._pool is not None:
             host, port = await self._ask_sentinels(within / 2)
             settings = {**settings, "host": host, "port": port}
         for _ in range(HOPS + 1):
-            greeted, role = await self._greet(self._kind(**settings), name)
+            greeted, role = await self._greet(kind(**settings), name)
             if not isinstance(role, list) or role[0] != b"slave":
                 greeted.address = (settings.get("host", "localhost"), settings.get("port", 6379))
                 return greeted
             greeted.writer.transport.abort()
-            if "path" in settings or self._pool is not None:
+            if self._pool is not None:
                 break
             settings = {**settings, "host": role[1].decode(), "port": role[2]}
+            if settings.pop("path", None) is not None:
+                kind = Connection
         raise Unreachable("this server is a replica, and names no master that is one", "REPLICA")
 
     async def _greet(self, connection: Any, name: str) -> tuple[Greeted, Any]:
