@@ -406,6 +406,16 @@ impl Route {
 }
 
 #[cfg(test)]
+impl Route {
+    /// One that was followed as often as it may be, long ago.
+    pub fn worn_out(mut self) -> Route {
+        self.referrals = REFERRALS;
+        self.began -= LONG_AGO * 2;
+        self
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -201,3 +201,33 @@ impl Drop for Term {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::Address;
+    use crate::core::Config;
+    use crate::tls::Certificates;
+    use std::time::Duration;
+    use tokio::time::timeout;
+
+    #[tokio::test]
+    async fn a_candidate_follows_its_slot_however_often_that_has_moved() {
+        let urls = ["redis://127.0.0.1:1".to_owned()];
+        let address = Address::new(&urls, &[], &Certificates::default(), None).unwrap();
+        let cluster = Cluster::new(address, Config::default(), None);
+        let mut election = Election::new(cluster.clone(), b"lead", b"me");
+        election.route = election.route.worn_out();
+        let state = State {
+            step: Step::Refused(Error::Refused("MOVED 1 127.0.0.1:2".to_owned())),
+            ..State::default()
+        };
+        election.candidate = Some(Arc::new(Candidate {
+            shared: cluster.first().clone(),
+            id: 0,
+            state: watch::channel(state).1,
+        }));
+        let term = timeout(Duration::from_millis(50), election.term()).await;
+        assert!(term.is_err(), "it stands no more: {term:?}");
+    }
+}
