@@ -1809,6 +1809,12 @@ static void receive(tether *t, const redisReply *reply) {
 
 /* ---- what the user calls ---- */
 
+/* What is due comes first: a hold that it ends is lost, and not released or entered again. */
+static void enter_call(tether *t) {
+    enter(t);
+    tick(t);
+}
+
 static struct request *new_request(tether *t, const tether_bytes *keys, size_t count, bool is_temporary,
                                    const tether_terms *terms, tether_bytes label) {
     struct request *request = zeroed(sizeof *request + count * sizeof *request->places);
@@ -1934,7 +1940,7 @@ static tether_lock *ask_for(tether *t, const tether_bytes *keys, size_t count, t
                             const tether_terms *terms, tether_lock_fn *fn, void *user) {
     tether_lock *lock = zeroed(sizeof *lock);
     bool is_gone = false;
-    enter(t);
+    enter_call(t);
     list_init(&lock->other);
     append(&t->locks, &lock->link);
     lock->t = t;
@@ -1984,7 +1990,7 @@ static void release(tether_lock *lock, bool is_told) {
 
 void tether_release(tether_lock *lock) {
     tether *t = lock->t;
-    enter(t);
+    enter_call(t);
     release(lock, true);
     leave(t);
 }
@@ -2052,8 +2058,8 @@ static void extended(struct command *command, const redisReply *reply) {
 
 void tether_extend(tether_lock *lock, double lease) {
     tether *t = lock->t;
+    enter_call(t);
     struct request *request = lock->request;
-    enter(t);
     if (request == NULL || request->phase != HELD) {
         tell(t, lock, NULL, (tether_event){.kind = TETHER_NOT_EXTENDED, .error = "lost", .code = "LOST"});
     } else {
@@ -2095,8 +2101,8 @@ static void checked(struct command *command, const redisReply *reply) {
 /* P-GUARD-2 */
 void tether_check_server(tether_lock *lock) {
     tether *t = lock->t;
+    enter_call(t);
     struct request *request = lock->request;
-    enter(t);
     for (size_t at = 0; request && request->phase == HELD && at < request->count; at++) {
         struct words words = {0};
         add_text(&words, "LOCK.CHECK");

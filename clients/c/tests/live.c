@@ -224,6 +224,37 @@ static void no_server_is_unreachable(void) {
     port = right;
 }
 
+/* A process that stood still hears that its hold is lost, whatever it calls first (P-FENCE-8, P-LEASE-2). */
+static void what_is_over_is_not_released(void) {
+    const tether_bytes owner = tether_text("me");
+    const tether_terms again = {.reentrant = true, .owner = &owner}, leased = {.lease = 50};
+    struct heard heard[5] = {{{0}, "", "", "", 0, {0}}}, next = {{0}, "", "", "", 0, {0}};
+    const char *names[] = {"a", "b", "c", "d", "e"}, *reasons[] = {"silence", "silence", "silence", "silence", "lease"};
+    for (int at = 0; at < 5; at++) {
+        tether_free(t);
+        t = tether_new(&(tether_options){.connect = connect_to, .name = "a test", .fence = at < 4 ? 200 : 0});
+        tether_lock *held = tether_acquire(t, tether_text(names[at]),
+                                           at == 3   ? &again
+                                           : at == 4 ? &leased
+                                                     : NULL,
+                                           on_lock, &heard[at]);
+        until(&heard[at], TETHER_GRANTED);
+        usleep(250000);
+        if (at == 0 || at == 4)
+            tether_release(held);
+        if (at == 1)
+            tether_extend(held, 1000);
+        if (at == 2)
+            tether_check_server(held);
+        if (at == 3)
+            tether_acquire(t, tether_text(names[at]), &again, on_lock, &next);
+        assert(heard[at].times[TETHER_LOST] == 1 && heard[at].times[TETHER_RELEASED] == 0);
+        assert(heard[at].times[TETHER_NOT_EXTENDED] == (at == 1));
+        assert(at == 1 || strcmp(heard[at].code, reasons[at]) == 0);
+        assert(next.times[TETHER_GRANTED] == 0);
+    }
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -231,6 +262,7 @@ static const struct {
              {"callbacks_may_call_anything", callbacks_may_call_anything},
              {"cancels_leave_nobody", cancels_leave_nobody},
              {"child_has_nothing", child_has_nothing},
+             {"what_is_over_is_not_released", what_is_over_is_not_released},
              {"no_server_is_unreachable", no_server_is_unreachable}};
 
 int main(int argc, char **argv) {
