@@ -602,6 +602,7 @@ func (c *Core) Broke() {
 				r.sentBefore = r.sentBefore || each.sent
 				each.sent = false
 			}
+			r.early = nil // LOCK.MINE says what is held.
 			if r.phase == waiting {
 				c.setPhase(r, asked)
 			}

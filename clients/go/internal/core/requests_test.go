@@ -164,3 +164,37 @@ func TestCandidateStandsAgainWhenItCannotLookForItsTerm(t *testing.T) {
 	c.Receive(number(1))
 	c.sends("SETTP lead")
 }
+
+// resume breaks the connection and goes on with the session on the next one, where LOCK.MINE lists nothing.
+func (p stage) resume() {
+	p.Broke()
+	p.Tick(p.now + time.Second)
+	p.Connected(false)
+	p.Receive(number(0))
+	p.Receive(array(word("0"), array()))
+}
+
+// A loss that came before the grant is of the hold before the break, and not of one that is granted later.
+func TestLossBeforeABreakIsNotOfALaterGrant(t *testing.T) {
+	c := newStage(t)
+	r := c.Acquire(Want{Keys: []string{"k"}, Wait: Forever}, nil)
+	c.Receive(resp.Value{Kind: resp.Push, Items: []resp.Value{word("lock"), word("k"), word("LOST deleted .1")}})
+	c.resume()
+	c.Receive(number(8))
+	if state, lost := c.Check(c.now, r); state != "held" {
+		t.Fatal(state, lost)
+	}
+}
+
+// MOVED to a release with a session has it resumed where the slot is, but not for what was never granted (P-REL-8).
+func TestMovedSettlesTheReleaseOfWhatWasNeverGranted(t *testing.T) {
+	c := newStage(t)
+	r := c.Acquire(Want{Keys: []string{"k"}, Wait: Forever}, nil)
+	c.GiveUp(r)
+	c.Receive(failed("MOVED 1 h:1"))
+	c.Orders, c.Events = nil, nil
+	c.Receive(failed("MOVED 1 h:1"))
+	if len(c.Orders) != 0 || len(c.Events) != 1 || c.Events[0].Kind != Over {
+		t.Fatal(c.Orders, c.Events)
+	}
+}
