@@ -25,7 +25,8 @@ type Options struct {
 	// the grace less StopWithin and a second, without one at most half of the server's tether.peer-timeout.
 	Fence time.Duration
 
-	// Addresses are further servers, as URLs, of which one may be the master. User, password and database are those of each.
+	// Addresses are further servers, as URLs, of which one may be the master. User, password and database are those of each. They are tried
+	// in turn, and share the time to connect (5 s; of a session that is resumed, half of its fence).
 	Addresses []string
 	// Sentinels are host:port; then Master is the name that they know the master by, and the URL says how to log in there.
 	Sentinels []string
