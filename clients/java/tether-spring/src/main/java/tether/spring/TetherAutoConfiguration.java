@@ -50,9 +50,12 @@ public class TetherAutoConfiguration {
     @Bean
     @Role(BeanDefinition.ROLE_INFRASTRUCTURE)
     static Advisor tetherLockAdvisor(ObjectProvider<TetherLocks> locks) {
-        return new DefaultPointcutAdvisor(
-                AnnotationMatchingPointcut.forMethodAnnotation(TetherLock.class),
-                new TetherLockInterceptor(locks::getObject));
+        DefaultPointcutAdvisor advisor =
+                new DefaultPointcutAdvisor(
+                        AnnotationMatchingPointcut.forMethodAnnotation(TetherLock.class),
+                        new TetherLockInterceptor(locks::getObject));
+        advisor.setOrder(TetherLock.ORDER);
+        return advisor;
     }
 
     /** Spring Integration is there. */

@@ -5,6 +5,7 @@ import java.lang.annotation.ElementType;
 import java.lang.annotation.Retention;
 import java.lang.annotation.RetentionPolicy;
 import java.lang.annotation.Target;
+import org.springframework.core.Ordered;
 
 /**
  * The method runs under a lock. It is called through Spring's proxy, so not by other methods of its
@@ -18,6 +19,13 @@ import java.lang.annotation.Target;
 @Target(ElementType.METHOD)
 @Retention(RetentionPolicy.RUNTIME)
 public @interface TetherLock {
+    /**
+     * The order of the advice: around a transaction ({@code @Transactional}), whose order is the
+     * lowest unless {@code @EnableTransactionManagement} says another. So it is committed before the
+     * lock is released.
+     */
+    int ORDER = Ordered.LOWEST_PRECEDENCE - 100;
+
     /**
      * The lock's key. Between {@code #{} and {@code }} stands an expression, in which the method's
      * parameters have their names: {@code "order:#{#id}"}.
