@@ -5,6 +5,8 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
 import java.util.function.Consumer;
+import java.util.function.Function;
+import javax.net.ssl.SSLContext;
 import tether.locks.Failure;
 import tether.locks.TetherLocks;
 import tether.locks.TetherLocksBuilder;
@@ -15,7 +17,10 @@ final class Clients {
     private Clients() {}
 
     static TetherLocks of(
-            RedisProperties redis, TetherProperties tether, List<TetherObserver> observers) {
+            RedisProperties redis,
+            TetherProperties tether,
+            Function<String, SSLContext> bundles,
+            List<TetherObserver> observers) {
         TetherLocksBuilder builder;
         if (redis.sentinel() != null) {
             RedisProperties.Sentinel sentinel = redis.sentinel();
@@ -25,7 +30,7 @@ final class Clients {
                             .sentinels(
                                     sentinel.master(),
                                     sentinel.nodes().stream()
-                                            .map(node -> "redis://" + who + node)
+                                            .map(node -> scheme(redis) + who + node)
                                             .toArray(String[]::new));
         } else if (redis.cluster() != null) {
             List<String> nodes = redis.cluster().nodes();
@@ -41,8 +46,11 @@ final class Clients {
             builder =
                     TetherLocks.builder(
                             redis.url() != null
-                                    ? redis.url()
+                                    ? redis.url().replaceFirst("^redis://", scheme(redis))
                                     : uri(redis, redis.host() + ":" + redis.port()));
+        }
+        if (redis.ssl().isUsed() && redis.ssl().bundle() != null) {
+            builder.tls(bundles.apply(redis.ssl().bundle()));
         }
         if (tether.name() != null) {
             builder.name(tether.name());
@@ -57,9 +65,12 @@ final class Clients {
     }
 
     private static String uri(RedisProperties redis, String place) {
-        String scheme = redis.ssl().enabled() ? "rediss://" : "redis://";
         String database = redis.cluster() == null ? "/" + redis.database() : "";
-        return scheme + who(redis.username(), redis.password()) + place + database;
+        return scheme(redis) + who(redis.username(), redis.password()) + place + database;
+    }
+
+    private static String scheme(RedisProperties redis) {
+        return redis.ssl().isUsed() ? "rediss://" : "redis://";
     }
 
     private static String who(String user, String password) {

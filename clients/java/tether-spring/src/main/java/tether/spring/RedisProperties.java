@@ -31,9 +31,14 @@ public record RedisProperties(
     /**
      * TLS.
      *
-     * @param enabled whether to use it
+     * @param enabled whether to use it; default: if there is a bundle
+     * @param bundle with the trusted certificates; null: the JVM's
      */
-    public record Ssl(@DefaultValue("false") boolean enabled) {}
+    public record Ssl(Boolean enabled, String bundle) {
+        boolean isUsed() {
+            return enabled == null ? bundle != null : enabled;
+        }
+    }
 
     /**
      * Sentinels.

@@ -13,6 +13,7 @@ import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean
 import org.springframework.boot.autoconfigure.condition.ConditionalOnProperty;
 import org.springframework.boot.context.properties.EnableConfigurationProperties;
 import org.springframework.boot.health.contributor.HealthIndicator;
+import org.springframework.boot.ssl.SslBundles;
 import org.springframework.context.ApplicationEventPublisher;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
@@ -43,8 +44,13 @@ public class TetherAutoConfiguration {
     TetherLocks tetherLocks(
             RedisProperties redis,
             TetherProperties properties,
+            ObjectProvider<SslBundles> bundles,
             ObjectProvider<TetherObserver> observers) {
-        return Clients.of(redis, properties, observers.orderedStream().toList());
+        return Clients.of(
+                redis,
+                properties,
+                bundle -> bundles.getObject().getBundle(bundle).createSslContext(),
+                observers.orderedStream().toList());
     }
 
     @Bean

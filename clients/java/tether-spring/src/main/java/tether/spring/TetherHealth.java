@@ -5,8 +5,8 @@ import org.springframework.boot.health.contributor.HealthIndicator;
 import tether.locks.TetherObserver;
 
 /**
- * Up while the client's connection stands, unknown before it is needed, down while it cannot
- * connect.
+ * Up while the client's connection stands, down while it cannot connect. Unknown before it is
+ * needed, and after one that stood has ended: a client that needs none connects to none.
  */
 final class TetherHealth implements HealthIndicator, TetherObserver {
     private volatile Health health = Health.unknown().build();
@@ -23,6 +23,7 @@ final class TetherHealth implements HealthIndicator, TetherObserver {
 
     @Override
     public void disconnected(String why) {
-        health = Health.down().withDetail("why", why).build();
+        Health.Builder now = why.equals("ended") ? Health.unknown() : Health.down();
+        health = now.withDetail("why", why).build();
     }
 }
