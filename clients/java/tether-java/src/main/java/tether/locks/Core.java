@@ -125,7 +125,7 @@ final class Core {
     }
 
     void extend(Object id, double lease) {
-        requests.extend(id, lease);
+        requests.extend(id, lease, null);
     }
 
     /**

@@ -183,8 +183,32 @@ public final class Hold implements AutoCloseable {
      * @return completes with the server's answer
      */
     public CompletionStage<Void> extendAsync(Duration lease) {
+        return extendAsync(lease, (Double) null);
+    }
+
+    /**
+     * As {@link #extend(Duration)}, and from now on the lock is held at least for that time,
+     * instead of what {@link LockRequest#atLeast} said. Needs a session whose grace is as long.
+     *
+     * @param lease from now on
+     * @param atLeast from now on; 0: the lock is free when it is released
+     * @throws LostException the lock was lost
+     * @throws TetherException the server refused, or there is no such session; the hold stays as it
+     *     was
+     * @throws InterruptedException the thread was interrupted; the extension may be carried out all
+     *     the same
+     */
+    public void extend(Duration lease, Duration atLeast) throws InterruptedException {
+        double ms = Millis.of(atLeast);
+        if (!node.core.settings.mayKeep(ms)) {
+            throw TetherException.of(Problem.UNKEPT);
+        }
+        Futures.get(extendAsync(lease, ms));
+    }
+
+    private CompletionStage<Void> extendAsync(Duration lease, Double atLeast) {
         double ms = Millis.of(lease);
-        return ask(extending, () -> post(core -> core.extend(id, ms)));
+        return ask(extending, () -> post(core -> core.requests.extend(id, ms, atLeast)));
     }
 
     // ---- guarded writes ----

@@ -16,6 +16,9 @@ record Problem(Failure failure, String code, String text) {
             of(Failure.CROSSSLOT, "in a cluster, all keys of a request must be in one slot");
     static final Problem LOST = of(Failure.LOST, "the lock was lost");
 
+    /** P-LEAST-1. */
+    static final Problem UNKEPT = unfit("at_least needs a session whose grace is as long");
+
     private static Problem of(Failure failure, String text) {
         return new Problem(failure, failure.name(), text);
     }

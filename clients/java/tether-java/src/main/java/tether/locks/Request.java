@@ -46,14 +46,19 @@ final class Request {
     static final class Extension {
         final Object id;
         final double lease;
+
+        /** The hold is kept at least for this time from then on; null: that stays as it is. */
+        final Double atLeast;
+
         final Set<String> keys;
 
         /** For the first time; null: not yet. */
         Stamp sent;
 
-        Extension(Object id, double lease, List<String> keys) {
+        Extension(Object id, double lease, Double atLeast, List<String> keys) {
             this.id = id;
             this.lease = lease;
+            this.atLeast = atLeast;
             this.keys = new LinkedHashSet<>(keys);
         }
     }
@@ -130,6 +135,10 @@ final class Request {
     boolean isNamed;
 
     private Deadline lease;
+
+    /** Until when it is kept although it is released; null before the grant (P-LEAST-2). */
+    Deadline atLeast;
+
     Deadline kept;
     Inquiry inquiry;
 

@@ -192,8 +192,8 @@ final class Requests {
         if (ask.acks > 0 && grace == null) {
             return Problem.unfit("acknowledged grants need a session"); // P-ACKS-1
         }
-        if (ask.atLeast > (grace == null ? 0 : grace)) {
-            return Problem.unfit("at_least needs a session whose grace is as long"); // P-LEAST-1
+        if (!core.settings.mayKeep(ask.atLeast)) {
+            return Problem.UNKEPT; // P-LEAST-1
         }
         if (core.settings.isCluster()
                 && ask.keys.stream().mapToInt(Slot::of).distinct().count() > 1) {
@@ -348,6 +348,7 @@ final class Requests {
         enter(request, Phase.HELD);
         request.token = token;
         request.granted = core.now;
+        request.atLeast = new Deadline(core.now, request.ask.atLeast);
         request.wasGranted = true;
         request.refusal = null;
         greatest = Math.max(greatest, token);
@@ -381,8 +382,7 @@ final class Requests {
             request.ids.remove(id);
             byId.remove(id);
             core.tell(new Event.Released(id));
-        } else if (request.ask.atLeast > 0
-                && core.until(request.granted, request.ask.atLeast) > 0) {
+        } else if (core.until(request.atLeast) > 0) {
             keep(request);
         } else {
             enter(request, Phase.RELEASING);
@@ -546,13 +546,14 @@ final class Requests {
 
     // ---- leases ----
 
-    void extend(Object id, double lease) {
+    /** {@code atLeast}: null leaves that as it is. */
+    void extend(Object id, double lease, Double atLeast) {
         Request request = find(id);
         if (request == null || request.phase != Phase.HELD) {
             core.tell(new Event.NotExtended(id, Problem.LOST));
             return;
         }
-        Request.Extension extension = new Request.Extension(id, lease, request.keys);
+        Request.Extension extension = new Request.Extension(id, lease, atLeast, request.keys);
         request.extensions.add(extension);
         sendExtension(request, extension);
     }
@@ -594,6 +595,9 @@ final class Requests {
             if (extension.keys.isEmpty()) {
                 request.extensions.remove(extension);
                 request.setLease(new Deadline(sent, extension.lease));
+                if (extension.atLeast != null) {
+                    request.atLeast = new Deadline(sent, extension.atLeast);
+                }
                 core.tell(new Event.Extended(extension.id));
             }
         }
@@ -647,7 +651,7 @@ final class Requests {
     private void keep(Request request) {
         enter(request, Phase.EXTENDING);
         lingering.add(request);
-        double rest = core.until(request.granted, request.ask.atLeast);
+        double rest = core.until(request.atLeast);
         if (rest <= 0) {
             enter(request, Phase.RELEASING);
             sendReleases(request, request.keys);

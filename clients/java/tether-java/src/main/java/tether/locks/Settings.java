@@ -17,6 +17,11 @@ record Settings(
         boolean isCluster,
         BootClock bootClock,
         DoubleSupplier random) {
+    /** P-LEAST-1: a session must outlive the client for as long. */
+    boolean mayKeep(double atLeast) {
+        return atLeast <= (grace == null ? 0 : grace);
+    }
+
     /** What is known of the time in suspend (P-FENCE-3). */
     enum BootClock {
         EXACT,

@@ -1,11 +1,8 @@
 package tether.shedlock;
 
-import java.time.Duration;
-import java.time.Instant;
 import java.util.Objects;
 import java.util.Optional;
 import net.javacrumbs.shedlock.core.AbstractSimpleLock;
-import net.javacrumbs.shedlock.core.ClockProvider;
 import net.javacrumbs.shedlock.core.ExtensibleLockProvider;
 import net.javacrumbs.shedlock.core.LockConfiguration;
 import net.javacrumbs.shedlock.core.SimpleLock;
@@ -69,7 +66,7 @@ public final class TetherLockProvider implements ExtensibleLockProvider {
             request = request.atLeast(configuration.getLockAtLeastFor());
         }
         try {
-            return request.tryAcquire().map(hold -> new Lock(configuration, hold, null));
+            return request.tryAcquire().map(hold -> new Lock(configuration, hold));
         } catch (InterruptedException interrupted) {
             Thread.currentThread().interrupt();
             return Optional.empty();
@@ -82,27 +79,15 @@ public final class TetherLockProvider implements ExtensibleLockProvider {
     private static final class Lock extends AbstractSimpleLock {
         private final Hold hold;
 
-        /** Until when an extension keeps the lock, released or not; null: it was not extended. */
-        private final Instant keptUntil;
-
-        Lock(LockConfiguration configuration, Hold hold, Instant keptUntil) {
+        Lock(LockConfiguration configuration, Hold hold) {
             super(configuration);
             this.hold = hold;
-            this.keptUntil = keptUntil;
         }
 
         @Override
         protected void doUnlock() {
             try {
-                Duration rest =
-                        keptUntil == null
-                                ? Duration.ZERO
-                                : Duration.between(ClockProvider.now(), keptUntil);
-                if (rest.compareTo(Duration.ZERO) > 0) {
-                    hold.extend(rest);
-                } else {
-                    hold.close();
-                }
+                hold.close();
             } catch (LostException lost) {
                 LOG.warn(
                         "the lock {} was lost before its end: {}",
@@ -112,17 +97,14 @@ public final class TetherLockProvider implements ExtensibleLockProvider {
                 throw new LockException(
                         "the lock " + lockConfiguration.getName() + " is still being released",
                         error);
-            } catch (InterruptedException interrupted) {
-                Thread.currentThread().interrupt();
             }
         }
 
         @Override
         protected Optional<SimpleLock> doExtend(LockConfiguration configuration) {
             try {
-                hold.extend(configuration.getLockAtMostFor());
-                return Optional.of(
-                        new Lock(configuration, hold, configuration.getLockAtLeastUntil()));
+                hold.extend(configuration.getLockAtMostFor(), configuration.getLockAtLeastFor());
+                return Optional.of(new Lock(configuration, hold));
             } catch (LostException lost) {
                 return Optional.empty();
             } catch (TetherException error) {
@@ -130,7 +112,11 @@ public final class TetherLockProvider implements ExtensibleLockProvider {
                         "the lock " + configuration.getName() + " cannot be extended", error);
             } catch (InterruptedException interrupted) {
                 Thread.currentThread().interrupt();
-                return Optional.empty();
+                throw new LockException( // Nothing would say that the lock was lost.
+                        "the thread was interrupted while the lock "
+                                + configuration.getName()
+                                + " was being extended",
+                        interrupted);
             }
         }
     }

@@ -8,6 +8,7 @@ import java.io.IOException;
 import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
@@ -24,6 +25,7 @@ import org.junit.jupiter.api.TestInfo;
 import org.junit.jupiter.api.Timeout;
 import tether.locks.TestServer;
 import tether.locks.TetherLocks;
+import tether.locks.TetherObserver;
 
 /** What ShedLock asks of a provider, told again. */
 @Timeout(300)
@@ -141,6 +143,42 @@ class TetherLockProviderTest {
         SimpleLock lock = lock(test.getDisplayName(), LONG, Duration.ZERO);
         lock.extend(LONG, LONG).orElseThrow().unlock();
         assertLocked(test.getDisplayName());
+        SimpleLock kept = lock("2" + test.getDisplayName(), LONG, LONG);
+        kept.extend(LONG, Duration.ZERO).orElseThrow().unlock();
+        assertUnlocked("2" + test.getDisplayName());
+    }
+
+    @Test
+    void whatAnExtensionKeepsOutlivesTheClientAndIsNoLoss(TestInfo test) {
+        String name = test.getDisplayName();
+        List<String> losses = new CopyOnWriteArrayList<>();
+        TetherObserver observer =
+                new TetherObserver() {
+                    @Override
+                    public void lost(List<String> keys, long token, String reason) {
+                        losses.add(reason);
+                    }
+                };
+        try (TetherLocks own =
+                TetherLocks.builder(server.uri()).grace(LONG).observer(observer).build()) {
+            SimpleLock lock =
+                    new TetherLockProvider(own)
+                            .lock(configuration(name, LONG, Duration.ZERO))
+                            .orElseThrow();
+            lock.extend(LONG, LONG).orElseThrow().unlock();
+        }
+        assertLocked(name);
+        assertEquals(List.of(), losses);
+    }
+
+    @Test
+    void whoeverIsInterruptedDoesNotLearnThatTheLockIsLost(TestInfo test) {
+        SimpleLock lock = lock(test.getDisplayName(), LONG, Duration.ZERO);
+        Thread.currentThread().interrupt();
+        assertThrows(LockException.class, () -> lock.extend(LONG, Duration.ZERO));
+        assertTrue(Thread.interrupted());
+        lock.unlock();
+        assertUnlocked(test.getDisplayName());
     }
 
     @Test
@@ -159,6 +197,11 @@ class TetherLockProviderTest {
             TetherLockProvider provider = new TetherLockProvider(plain);
             LockConfiguration kept = configuration(test.getDisplayName(), LONG, LONG);
             assertThrows(LockException.class, () -> provider.lock(kept));
+            SimpleLock lock =
+                    provider.lock(configuration(test.getDisplayName(), LONG, Duration.ZERO))
+                            .orElseThrow();
+            assertThrows(LockException.class, () -> lock.extend(LONG, LONG));
+            lock.unlock();
         }
     }
 

@@ -21,8 +21,8 @@ import org.springframework.core.Ordered;
 public @interface TetherLock {
     /**
      * The order of the advice: around a transaction ({@code @Transactional}), whose order is the
-     * lowest unless {@code @EnableTransactionManagement} says another. So it is committed before the
-     * lock is released.
+     * lowest unless {@code @EnableTransactionManagement} says another. So it is committed before
+     * the lock is released.
      */
     int ORDER = Ordered.LOWEST_PRECEDENCE - 100;
 
