@@ -160,12 +160,13 @@ impl SlotSet {
         (set, importing)
     }
 
-    /// The slots that a node serves, from its `CLUSTER NODES`: those that it owns or imports, or those of its master.
-    pub fn served(nodes: &str) -> SlotSet {
-        let own = own_line(nodes);
+    /// The slots that a node serves, from its `CLUSTER NODES`: those that it owns or imports, or those of its master. None if
+    /// the server tells nothing, since `CLUSTER` is renamed.
+    pub fn served(nodes: &str) -> Option<SlotSet> {
+        let own = Some(own_line(nodes)).filter(|line| !line.is_empty())?;
         let master = own.split(' ').nth(3).filter(|id| *id != "-");
         let line = master.and_then(|id| nodes.lines().find(|line| line.starts_with(id)));
-        SlotSet::of_line(line.unwrap_or(own)).0
+        Some(SlotSet::of_line(line.unwrap_or(own)).0)
     }
 
     fn add(&mut self, first: u64, last: u64) {
@@ -228,6 +229,12 @@ pub fn own_line(nodes: &str) -> &str {
         flags.split(',').any(|flag| flag == "myself")
     };
     nodes.lines().find(is_myself).unwrap_or_default()
+}
+
+/// Whether this node is another one's replica, from its `CLUSTER NODES`.
+pub fn is_replica(nodes: &str) -> bool {
+    let flags = own_line(nodes).split(' ').nth(2).unwrap_or_default();
+    flags.split(',').any(|flag| flag == "slave")
 }
 
 /// The first and the last slot.
@@ -336,13 +343,16 @@ mod tests {
                      bb 1:2@2 myself,slave aa 0 0 1 connected\n\
                      cc 1:3@3 master - 0 0 2 connected 10-19";
         let served = |nodes: &str| {
-            let slots = SlotSet::served(nodes);
+            let slots = SlotSet::served(nodes).unwrap();
             [5, 15].map(|slot| slots.has(slot))
         };
         assert_eq!(served(nodes), [true, false]);
+        assert!(is_replica(nodes) && !is_replica(""));
+        assert!(SlotSet::served("").is_none());
         let nodes = nodes.replace("bb 1:2@2 myself,slave aa", "bb 1:2@2 slave aa");
         let nodes = nodes.replace("cc 1:3@3 master", "cc 1:3@3 myself,master");
         assert_eq!(served(&nodes), [false, true]);
+        assert!(!is_replica(&nodes));
     }
 
     #[test]

@@ -152,6 +152,8 @@ pub struct Shell {
     pub replicas_changed: Cell<bool>,
     pub slots: Scoped<Slots>,
     pub own_slots: Scoped<OwnSlots>,
+    /// A replica of the cluster to which the server has given no master yet.
+    pub awaits_master: Cell<bool>,
     /// The slots of prefixes that may be watched, as last polled, and when.
     pub prefix_slots: Scoped<Option<(Moment, SlotSet)>>,
     /// What users may see, as numbers; see `server/rights.rs`.

@@ -145,3 +145,37 @@ fn when_a_replica_is_asked_to_take_over_everyone_at_the_old_master_hears() {
     drop(client);
     assert_eq!(watcher.next_push(), format!("watchex {key} DEL"));
 }
+
+/// Until its first cron a replica has no master that a module could ask for, but its timers run.
+#[test]
+fn a_replica_that_starts_alone_keeps_what_sessions_hold() {
+    let mut cluster = Cluster::of_masters(1, &["tether.cluster-backstop 0"]);
+    cluster.add_replica(0, &["tether.cluster-backstop 0"]);
+    let mut owner = cluster.servers[0].resp2();
+    let secret = owner.run("SESSION.START GRACE 600000").text();
+    let token = owner.run("LOCK.ACQUIRE k").number();
+    owner.run("SETTP temporary v");
+    let mut plain = cluster.servers[0].resp2();
+    plain.run("LOCK.ACQUIRE plain");
+    let [old, new] = &mut cluster.servers[..] else {
+        panic!("two servers");
+    };
+    new.catch_up(old);
+    assert_eq!(new.resp2().call("SAVE"), ok());
+    old.kill();
+    new.restart_as_it_was();
+    let mut client = new.resp2();
+    assert_eq!(client.run("DBSIZE"), int(3));
+    assert_eq!(client.call("CLUSTER FAILOVER TAKEOVER"), ok());
+    promoted(new);
+    let resume = ["SESSION.RESUME", &secret];
+    let held = eventually_within(AGREEMENT, "the session", || match client.call(resume) {
+        Frame::Integer(held) => Ok(held),
+        reply => Err(reply.text()),
+    });
+    assert_eq!(held, 2);
+    assert_eq!(client.run("LOCK.CANCEL k").number(), token);
+    for (key, there) in [("k", 1), ("temporary", 1), ("plain", 0)] {
+        assert_eq!(client.run(["EXISTS", key]), int(there), "{key}");
+    }
+}

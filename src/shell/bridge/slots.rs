@@ -7,7 +7,7 @@
 //! possible the module polls the server for its slots, and ends holds and waits in all others.
 
 use crate::engine::{Engine, Event, KeyBuf};
-use crate::policy::slots::{OwnSlots, Poll, SlotSet, own_line, slot_of};
+use crate::policy::slots::{OwnSlots, Poll, SlotSet, is_replica, own_line, slot_of};
 use crate::shell::bridge::recheck;
 use crate::shell::bridge::tell::{handle, redirect_waiters};
 use crate::shell::server::{cluster, writes};
@@ -15,6 +15,11 @@ use crate::shell::state::shell;
 use crate::shell::sys::clock;
 use crate::shell::sys::raw::Ctx;
 use crate::shell::timer;
+
+/// Whether this node is a replica in its cluster. O(nodes).
+pub fn is_clusters_replica(ctx: Ctx<'_>) -> bool {
+    shell().server.get().is_cluster && is_replica(&ctx.cluster_nodes())
+}
 
 /// The role changed: forgets the known slots.
 pub fn forget_owned() {
@@ -56,7 +61,12 @@ pub fn check_owned(ctx: Ctx<'_>) {
         Poll::NowAndIn(ms) => timer::wake_in_ms(ms),
     }
     let nodes = ctx.cluster_nodes();
-    let (slots, importing) = SlotSet::of_line(own_line(&nodes));
+    let own = own_line(&nodes);
+    if own.is_empty() {
+        // CLUSTER is renamed: nobody tells which slots are this node's.
+        return shell.trims.set(trims);
+    }
+    let (slots, importing) = SlotSet::of_line(own);
     let lost_some = shell
         .own_slots
         .with_mut(|own| own.polled(now, &slots, importing));
@@ -83,7 +93,9 @@ pub fn check_prefixes(ctx: Ctx<'_>) {
         return timer::wake_in_ms(left_ms + 1);
     }
     timer::wake_in_ms(INTERVAL_MS);
-    let slots = SlotSet::served(&ctx.cluster_nodes());
+    let Some(slots) = SlotSet::served(&ctx.cluster_nodes()) else {
+        return;
+    };
     let before = shell
         .prefix_slots
         .with_mut(|last| last.replace((now, slots.clone())));

@@ -64,8 +64,11 @@ pub fn redirection(ctx: Ctx<'_>, key: Key<'_>) -> String {
 /// The redirection error if neither this node nor its master serves the slot of a key. Redis 8.6 does not route commands whose only
 /// key is no key of the keyspace. O(slots).
 pub fn redirect_unserved(ctx: Ctx<'_>, key: Key<'_>) -> Option<String> {
-    let is_served = || SlotSet::served(&ctx.cluster_nodes()).has(slot_of(key.name));
-    let is_elsewhere = shell().server.get().is_cluster && !is_served();
+    let is_unserved = || {
+        let served = SlotSet::served(&ctx.cluster_nodes());
+        served.is_some_and(|served| !served.has(slot_of(key.name)))
+    };
+    let is_elsewhere = shell().server.get().is_cluster && is_unserved();
     is_elsewhere.then(|| redirection(ctx, key))
 }
 
