@@ -151,3 +151,26 @@ fn nothing_is_guarded_in_a_cluster_that_does_not_tell_keys() {
     }
     assert_eq!(client.run("DBSIZE"), int(1));
 }
+
+/// Where the server cannot be asked for its slots, what is held and watched there goes on.
+#[test]
+fn nothing_is_disowned_in_a_cluster_that_does_not_tell_slots() {
+    let server = Server::with(&["cluster-enabled yes", "rename-command CLUSTER nodes-of"]);
+    let mut owner = server.resp3();
+    owner.run("nodes-of ADDSLOTSRANGE 0 16383");
+    eventually("the cluster", || {
+        match owner.call("LOCK.ACQUIRE k NOTIFY") {
+            Frame::Integer(_) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
+    assert_eq!(owner.run("SETTP {k}temporary v NOTIFY"), int(1));
+    let mut watcher = server.resp3();
+    watcher.run("WATCHTP {k}");
+    // The module looks at its slots once a second.
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    assert_eq!(server.settled(&mut owner), [""; 0]);
+    assert_eq!(server.settled(&mut watcher), [""; 0]);
+    assert!(owner.run("LOCK.CANCEL k").number() > 0);
+    assert_eq!(owner.run("EXISTS k {k}temporary"), int(2));
+}
