@@ -5,6 +5,7 @@ mod bystanders;
 mod clock;
 mod crash;
 mod damaged;
+mod faulty;
 mod formats;
 mod in_step;
 mod info;

@@ -30,7 +30,7 @@ pub unsafe extern "C" fn entry<const N: usize>(
     arguments: *mut *mut c::RedisModuleString,
     count: c_int,
 ) -> c_int {
-    guard((), || {
+    let is_done = guard(false, || {
         // SAFETY: the server's arguments, for the length of this call.
         let (ctx, arguments) = unsafe { raw::given(&ctx, arguments, count) };
         if shell().server.get().pushes_before_reply && !shell().knows_executing.get() {
@@ -40,8 +40,25 @@ pub unsafe extern "C" fn entry<const N: usize>(
         raw::in_own_execution_unit(|| {
             client_db::with_db_restored(ctx, || run(ctx, &TABLE[N], &arguments[1..]))
         });
+        true
     });
+    if !is_done {
+        // SAFETY: as above.
+        guard((), || give_up(unsafe { Ctx::new(&ctx) }));
+    }
     c::REDISMODULE_OK as c_int
+}
+
+/// After a panic in a command: its connection may lack a reply, and would take the next ones for those of other commands, so it is
+/// closed. Blocked clients that the command has answered get their answers.
+#[cold]
+fn give_up(ctx: Ctx<'_>) {
+    if !ctx.state().is_replay() {
+        // The server closes a connection after a reply.
+        ctx.reply_error("ERR tether has stopped after a fault; the server's log tells which");
+        ctx.close(ctx.client());
+    }
+    blocked::unblock_answered();
 }
 
 fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
@@ -104,6 +121,10 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
         words: arguments,
     };
     caller.answer(request);
+    #[cfg(debug_assertions)]
+    if std::env::var_os("TETHER_FAULT").is_some_and(|name| name == spec.name) {
+        panic!("the fault that TETHER_FAULT asks for");
+    }
     blocked::unblock_answered();
 }
 

@@ -67,6 +67,12 @@ impl Server {
         Server::begin(lines, None, None, clock.environment())
     }
 
+    /// A server whose module panics in each command of this name, once it has done what it does; a release build does not.
+    pub fn with_fault(command: &str) -> Server {
+        let fault = ("TETHER_FAULT".to_owned(), PathBuf::from(command));
+        Server::begin(&[], None, None, vec![fault])
+    }
+
     fn begin(
         lines: &[&str],
         program: Option<PathBuf>,
