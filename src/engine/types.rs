@@ -201,6 +201,8 @@ pub struct AskedAcks {
 pub enum NoRight {
     /// To write a key that it waits for.
     Key,
+    /// To the database of its keys.
+    Database,
     /// To run the command by which it waits.
     Command(Form),
 }

@@ -4,6 +4,7 @@
 //! commands were tracked. So each EXEC may change rights. A postponed command (`CLIENT PAUSE`) may execute at any later time.
 
 use crate::engine::Moment;
+use hashbrown::HashMap;
 use std::cell::Cell;
 
 /// State of ACL tracking.
@@ -14,6 +15,28 @@ pub struct Rights {
     ever_changed: Cell<bool>,
     /// When rights may last have changed.
     changed_at: Cell<Moment>,
+}
+
+/// What users may see, as numbers: by the name of the user, when the server was asked last, and the number.
+#[derive(Default)]
+pub struct Sights(HashMap<Box<[u8]>, (Moment, u64)>);
+
+impl Sights {
+    const USERS_KEPT: usize = 1024;
+
+    pub fn of(&self, user: &[u8]) -> Option<(Moment, u64)> {
+        self.0.get(user).copied()
+    }
+
+    /// Beyond that many one user is forgotten for each new one: each change asks for every watcher's user, and must find most of
+    /// them.
+    pub fn set(&mut self, user: &[u8], asked: Moment, sight: u64) {
+        if self.0.len() >= Self::USERS_KEPT && !self.0.contains_key(user) {
+            let one = self.0.keys().next().cloned();
+            one.and_then(|one| self.0.remove(&one));
+        }
+        self.0.insert(user.into(), (asked, sight));
+    }
 }
 
 /// Rights may change unseen at any time.
@@ -96,6 +119,22 @@ mod tests {
             assert!(rights.may_have_changed_since(Moment(now)), "{line}");
             assert!(!rights.may_have_changed_since(Moment(now + 1)), "{line}");
         }
+    }
+
+    #[test]
+    fn of_too_many_users_most_are_known_all_the_same() {
+        let mut sights = Sights::default();
+        let name = |number: usize| number.to_be_bytes();
+        for number in 0..2 * Sights::USERS_KEPT {
+            sights.set(&name(number), Moment(1), number as u64);
+            assert_eq!(sights.of(&name(number)), Some((Moment(1), number as u64)));
+            let known = (0..=number).filter(|number| sights.of(&name(*number)).is_some());
+            assert_eq!(known.count(), Sights::USERS_KEPT.min(number + 1));
+        }
+        let last = name(2 * Sights::USERS_KEPT - 1);
+        sights.set(&last, Moment(2), 7);
+        assert_eq!(sights.of(&last), Some((Moment(2), 7)));
+        assert_eq!(sights.0.len(), Sights::USERS_KEPT);
     }
 
     #[test]

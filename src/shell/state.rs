@@ -9,7 +9,7 @@ use crate::policy::outbox::Outbox;
 use crate::policy::pages::Pages;
 use crate::policy::recheck::Queue;
 use crate::policy::release::Release;
-use crate::policy::rights::Rights;
+use crate::policy::rights::{Rights, Sights};
 use crate::policy::server::{Server, Wanted};
 use crate::policy::slots::{OwnSlots, SlotSet, Slots};
 use crate::shell::sys::main_thread::MainThread;
@@ -63,9 +63,6 @@ pub struct Callbacks {
     /// A blocked client disconnected, or the server replied to it.
     pub on_abandoned: OnAbandoned,
 }
-
-/// By the name of the user: when the server was asked last, and the number.
-pub type Sights = HashMap<Box<[u8]>, (Moment, u64)>;
 
 /// The fields that every command reads come first, in adjacent cache lines; `repr(C)` keeps them there.
 #[derive(Default)]

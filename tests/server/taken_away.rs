@@ -111,6 +111,65 @@ fn who_has_lost_the_right_to_the_command_is_not_granted_either() {
     }
 }
 
+/// Valkey gives rights by database since 9.1.
+fn gives_rights_by_database(server: &Server) -> bool {
+    server.is_at_least((u32::MAX, 0), (9, 1))
+}
+
+#[test]
+fn who_has_lost_the_right_to_the_database_is_not_granted_either() {
+    if !gives_rights_by_database(&Server::start()) {
+        return say("who_has_lost_the_right_to_the_database_is_not_...: only Valkey 9.1");
+    }
+    for (request, _, _) in WAITS {
+        for (db, left, is_lost) in [(0, 1, true), (1, 0, true), (0, 0, false), (1, 1, false)] {
+            let server = Server::start();
+            let select = format!("SELECT {db}");
+            let (mut owner, mut next) = (server.resp3(), server.resp3());
+            owner.run_all(&[&select, "LOCK.ACQUIRE k"]);
+            next.run(&select);
+            let mut client = user(&server, "+@all ~*");
+            client.run(&select);
+            wait(&server, &mut client, request);
+            wait(&server, &mut next, "LOCK.ACQUIRE k WAIT 0");
+            owner.run(&format!("ACL SETUSER u resetdbs db={left}"));
+            owner.run("LOCK.RELEASE k");
+            let reply = client.read_reply();
+            let what = format!("{request} in {db}, with a right to {left}: {reply:?}");
+            let lost = Frame::Error("NOPERM No permissions to access database".into());
+            assert_eq!(reply == lost, is_lost, "{what}");
+            if is_lost {
+                assert!(next.read_reply().number() > 0, "{what}");
+            } else {
+                assert!(!matches!(reply, Frame::Error(_)), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn who_may_not_see_a_database_learns_no_name_that_was_given_there() {
+    let server = Server::start();
+    if !gives_rights_by_database(&server) {
+        return say("who_may_not_see_a_database_learns_no_name_...: only Valkey 9.1");
+    }
+    for (rules, name) in [
+        ("", "secret"),
+        ("resetdbs db=0", ""),
+        ("resetdbs db=0,1", "secret"),
+    ] {
+        let mut client = user(&server, &format!("+@all ~* {rules}"));
+        client.run("SETTP k v NOTIFY");
+        let mut other = server.resp3();
+        other.run_all(&["MOVE k 1", "SELECT 1", "RENAME k secret", "DEL secret"]);
+        assert_eq!(
+            client.next_push(),
+            format!("settp {name} LOST deleted"),
+            "{rules}"
+        );
+    }
+}
+
 #[test]
 fn rights_that_change_otherwise_take_nothing_away() {
     let server = Server::start();

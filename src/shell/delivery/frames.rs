@@ -1,6 +1,7 @@
 //! Encodes pushes, byte for byte.
 
 use crate::engine::{ClientId, NameFrom, News, Push};
+use crate::shell::server::rights;
 use crate::shell::sys::raw::{Ctx, Text};
 use crate::wire::pushes;
 
@@ -20,10 +21,7 @@ pub fn texts(ctx: Ctx<'_>, to: &[ClientId], push: &Push) -> (Text, Text) {
 /// cannot make others pay for a huge name.
 fn may_see_name(ctx: Ctx<'_>, to: &[ClientId], push: &Push) -> bool {
     const SHOWN_NAME_MAX_BYTES: usize = 1024;
-    let may_know = |client: &ClientId| {
-        let (user, name) = (ctx.user_of(*client), Text::new(&push.key.name));
-        user.is_some_and(|user| user.may_read(name.as_str()) || user.may_write(name.as_str()))
-    };
+    let may_know = |client: &ClientId| rights::may_know(ctx, *client, push.key.as_key());
     let is_renamed = matches!(push.news(), News::Lost(_, _, NameFrom::Rename));
     !is_renamed || push.key.name.len() <= SHOWN_NAME_MAX_BYTES && to.iter().all(may_know)
 }

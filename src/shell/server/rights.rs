@@ -10,6 +10,7 @@ use crate::shell::server::subscriptions;
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Str, Text};
 use crate::shell::sys::scoped::without_callbacks;
+use hashbrown::HashMap;
 use redis_module::raw as c;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -60,7 +61,7 @@ fn lost_right(
     if !shell().rights.may_have_changed_since(since) {
         return None;
     }
-    let keys: Vec<_> = keys.map(|key| key.name).collect();
+    let keys: Vec<_> = keys.collect();
     // The server finds the keys of the module's commands by their specifications, and calls nothing for them.
     without_callbacks(|| revoked(client, form, &keys))
 }
@@ -68,25 +69,30 @@ fn lost_right(
 /// The right that a user lacks for a request, if any. (A user unknown by name belongs to another module, which is responsible
 /// for it.)
 #[cold]
-fn revoked(client: ClientId, form: Form, names: &[&[u8]]) -> Option<NoRight> {
+fn revoked(client: ClientId, form: Form, keys: &[Key<'_>]) -> Option<NoRight> {
     let user = raw::detached()?.user_of(client)?;
-    let count = names.len().to_string();
+    // A request names keys of one database.
+    let db = keys.first()?.db;
+    let count = keys.len().to_string();
     let name = command_name(form).as_bytes();
-    let keys = names.iter().copied();
+    let names = keys.iter().map(|key| key.name);
     let words: Vec<&[u8]> = match form {
-        Form::Locks => [name, count.as_bytes()].into_iter().chain(keys).collect(),
+        Form::Locks => [name, count.as_bytes()].into_iter().chain(names).collect(),
         Form::Settp | Form::SettpToken | Form::Sequence => {
-            [name].into_iter().chain(keys).chain([&b""[..]]).collect()
+            [name].into_iter().chain(names).chain([&b""[..]]).collect()
         }
-        Form::Lock => [name].into_iter().chain(keys).collect(),
+        Form::Lock => [name].into_iter().chain(names).collect(),
     };
     let words: Vec<_> = words.into_iter().map(Text::new).collect();
     let words: Vec<_> = words.iter().map(Text::as_str).collect();
-    if user.may_give(&words) {
+    if user.may_give_in(db, &words) {
         return None;
     }
-    let mut keys = names.iter().map(|name| Text::new(name));
-    let may_write = keys.all(|key| user.may_write(key.as_str()));
+    if user.lacks_db(db, &words) {
+        return Some(NoRight::Database);
+    }
+    let mut names = keys.iter().map(|key| Text::new(key.name));
+    let may_write = names.all(|name| user.may_write(name.as_str()));
     Some(match may_write {
         true => NoRight::Command(form),
         false => NoRight::Key,
@@ -104,6 +110,22 @@ pub fn may_see(ctx: Ctx<'_>, key: Key<'_>, commands: &[&[u8]]) -> bool {
     ctx.may_read(name.as_str()) && (key.db == ctx.db() || commands.iter().any(may_give))
 }
 
+/// Whether a client may know of a key: it may read or write it and, where the server grants rights per database, may run one of
+/// these commands for it there.
+pub fn may_know(ctx: Ctx<'_>, client: ClientId, key: Key<'_>) -> bool {
+    const COMMANDS: [&[u8]; 3] = [b"lock.info", b"lock.acquire", b"settp"];
+    let Some(user) = ctx.user_of(client) else {
+        return false;
+    };
+    let name = Text::new(key.name);
+    let may_give = |command: &&[u8]| {
+        let command = Text::new(command);
+        user.may_give_in(key.db, &[command.as_str(), name.as_str()])
+    };
+    (user.may_read(name.as_str()) || user.may_write(name.as_str()))
+        && (!raw::has_rights_by_db() || COMMANDS.iter().any(may_give))
+}
+
 /// What a client may see, as a number that is another one when its user or the user's rights are others; 0 if its user is gone.
 pub fn sight_of(ctx: Ctx<'_>, client: ClientId) -> u64 {
     match ctx.user_name_of(client) {
@@ -114,10 +136,8 @@ pub fn sight_of(ctx: Ctx<'_>, client: ClientId) -> u64 {
 
 /// The server is asked again only if a right may have changed since it was asked last.
 fn sight_of_user(ctx: Ctx<'_>, client: ClientId, name: &[u8]) -> u64 {
-    /// Of more users than that all are forgotten.
-    const USERS_KEPT: usize = 1024;
     let shell = shell();
-    let known = shell.sights.with(|sights| sights.get(name).copied());
+    let known = shell.sights.with(|sights| sights.of(name));
     if let Some((asked, sight)) = known
         && !shell.rights.may_have_changed_since(asked)
     {
@@ -128,12 +148,7 @@ fn sight_of_user(ctx: Ctx<'_>, client: ClientId, name: &[u8]) -> u64 {
     };
     let now = shell.engine.with(Engine::now);
     let sight = hash_of(name, &user.rules());
-    shell.sights.with_mut(|sights| {
-        if sights.len() >= USERS_KEPT {
-            sights.clear();
-        }
-        sights.insert(name.into(), (now, sight));
-    });
+    shell.sights.with_mut(|sights| sights.set(name, now, sight));
     sight
 }
 
@@ -148,12 +163,13 @@ fn hash_of(name: &[u8], rules: &[u8]) -> u64 {
 pub struct Readers<'a> {
     ctx: Ctx<'a>,
     key: Str<'a>,
-    users: Vec<(Text, u64, bool)>,
+    /// By the name of the user.
+    users: HashMap<Box<[u8]>, (u64, bool)>,
 }
 
 impl<'a> Readers<'a> {
     pub fn new(ctx: Ctx<'a>, key: Str<'a>) -> Self {
-        let users = Vec::new();
+        let users = HashMap::new();
         Readers { ctx, key, users }
     }
 
@@ -162,15 +178,14 @@ impl<'a> Readers<'a> {
         let Some(name) = self.ctx.user_name_of(client) else {
             return (0, false);
         };
-        let bytes = name.as_str().bytes();
-        let mut known = self.users.iter();
-        if let Some((_, sight, may_read)) = known.find(|its| its.0.as_str().bytes() == bytes) {
-            return (*sight, *may_read);
+        let name = name.as_str().bytes();
+        if let Some(known) = self.users.get(name) {
+            return *known;
         }
-        let sight = sight_of_user(self.ctx, client, bytes);
+        let sight = sight_of_user(self.ctx, client, name);
         let user = self.ctx.user_of(client);
         let may_read = user.is_some_and(|user| user.may_read(self.key));
-        self.users.push((name, sight, may_read));
+        self.users.insert(name.into(), (sight, may_read));
         (sight, may_read)
     }
 }
@@ -188,6 +203,7 @@ fn command_name(form: Form) -> &'static str {
 pub fn error_text(ctx: Ctx<'_>, right: NoRight) -> String {
     match right {
         NoRight::Key => "NOPERM No permissions to access a key".to_owned(),
+        NoRight::Database => "NOPERM No permissions to access database".to_owned(),
         NoRight::Command(form) => format!(
             "NOPERM User {} has no permissions to run the '{}' command",
             ctx.user_name(),

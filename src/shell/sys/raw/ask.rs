@@ -86,11 +86,8 @@ impl Ctx<'_> {
 
     /// Whether the caller may run a command in this database. True if the server has no rights per database.
     pub fn may_give_in(self, db: Db, words: &[Str<'_>]) -> bool {
-        let Some(check) = check_permissions() else {
-            return true;
-        };
-        let user = self.user();
-        user.is_some_and(|user| user.may_give_in(check, db, words))
+        let may_give = |user: User| user.may_give_in(db, words);
+        !has_rights_by_db() || self.user().is_some_and(may_give)
     }
 
     /// The caller's user, if the user exists.
@@ -269,6 +266,11 @@ fn check_permissions() -> Option<CheckPermissions> {
     check
 }
 
+/// Whether the server grants rights per database.
+pub fn has_rights_by_db() -> bool {
+    check_permissions().is_some()
+}
+
 /// A user, for ACL queries.
 pub struct User(NonNull<raw::RedisModuleUser>);
 
@@ -300,14 +302,41 @@ impl User {
         allowed == raw::REDISMODULE_OK as c_int
     }
 
-    fn may_give_in(&self, check: CheckPermissions, db: Db, words: &[Str<'_>]) -> bool {
+    /// Whether the user may run a command in this database. As [`may_give`](Self::may_give) if the server has no rights per
+    /// database.
+    pub fn may_give_in(&self, db: Db, words: &[Str<'_>]) -> bool {
+        match check_permissions() {
+            Some(check) => self.check_in(check, db, words).is_ok(),
+            None => self.may_give(words),
+        }
+    }
+
+    /// Whether the user may not run a command there for want of the right to the database.
+    pub fn lacks_db(&self, db: Db, words: &[Str<'_>]) -> bool {
+        /// `VALKEYMODULE_ACL_LOG_DB`.
+        const DB: c_int = 4;
+        check_permissions().is_some_and(|check| self.check_in(check, db, words) == Err(DB))
+    }
+
+    /// An error is the server's number of the reason.
+    fn check_in(&self, check: CheckPermissions, db: Db, words: &[Str<'_>]) -> Result<(), c_int> {
         assert_nothing_borrowed();
-        // SAFETY: the server's function of this type; so many strings, which live for this call; it need not say why not.
+        let mut reason = 0;
+        // SAFETY: the server's function of this type; so many strings, which live for this call; it writes a number.
         let allowed = unsafe {
             let (count, db) = (words.len() as c_int, db.0 as c_int);
-            check(self.0.as_ptr(), pointers_of(words), count, db, null_mut())
+            check(
+                self.0.as_ptr(),
+                pointers_of(words),
+                count,
+                db,
+                &raw mut reason,
+            )
         };
-        allowed == raw::REDISMODULE_OK as c_int
+        match allowed == raw::REDISMODULE_OK as c_int {
+            true => Ok(()),
+            false => Err(reason),
+        }
     }
 
     /// The user's rules, as `ACL LIST` shows them; empty on servers that do not tell them.

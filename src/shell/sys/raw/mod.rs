@@ -31,7 +31,8 @@ mod timers;
 
 pub use api_state::{api_state, begin};
 pub use ask::{
-    Refusal, is_blocked, is_connected, is_in_multi, is_tracking, store_unix_socket_path,
+    Refusal, has_rights_by_db, is_blocked, is_connected, is_in_multi, is_tracking,
+    store_unix_socket_path,
 };
 pub(in crate::shell) use calls::{api, entries, have};
 pub use calls::{
