@@ -13,7 +13,7 @@
 //! (`shim.c`), where private functions may be called; otherwise no client is known to have caused anything.
 
 use crate::engine::{Cause, ClientId, Key};
-use crate::policy::attribution::{RecentClients, field, is_executing, sets_time};
+use crate::policy::attribution::{RecentClients, field, first_distinct, is_executing, sets_time};
 use crate::shell::server::subscriptions;
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Text, have};
@@ -74,8 +74,8 @@ pub fn is_no_client_executing() -> bool {
     shim::executing() == Some(ClientId(0))
 }
 
-/// The client that removes this key, if it is one of its holders; `one` is a holder. O(holders) if only `CLIENT LIST` can
-/// tell.
+/// The client that removes this key, if it is one of its holders; `one` is a holder. If only `CLIENT LIST` can tell, it is asked for
+/// the first of them only.
 pub fn cause(ctx: Ctx<'_>, key: Key<'_>, one: ClientId) -> Cause {
     if let Some(cause) = executing() {
         return cause;
@@ -85,9 +85,17 @@ pub fn cause(ctx: Ctx<'_>, key: Key<'_>, one: ClientId) -> Cause {
     if is_own(&one) {
         return Cause::Client(one);
     }
-    let holders = shell().engine.with(|engine| engine.holders(key));
-    let mut others = holders.iter().copied().filter(|holder| *holder != one);
+    let mut others = holders_to_ask(key)
+        .into_iter()
+        .filter(|holder| *holder != one);
     others.find(is_own).map_or(Cause::Server, Cause::Client)
+}
+
+/// The holders whose lines of `CLIENT LIST` are looked at: some microseconds each.
+fn holders_to_ask(key: Key<'_>) -> Vec<ClientId> {
+    const HOLDERS_ASKED: usize = 64;
+    let holders = shell().engine.with(|engine| engine.holders(key));
+    first_distinct(holders.iter().copied(), HOLDERS_ASKED)
 }
 
 /// Whether a client's command is executing at this moment. Takes some microseconds.
@@ -102,13 +110,19 @@ pub fn cause_of_expiry(ctx: Ctx<'_>, key: Key<'_>) -> Cause {
     if !shell().server.get().past_is_expiry || ttl_had_ended(key) {
         return Cause::Server;
     }
-    let executing = executing();
-    let holders = shell().engine.with(|engine| engine.holders(key));
-    let mut holders = holders
-        .iter()
-        .copied()
-        .filter(|holder| executing.is_none_or(|by| by == Cause::Client(*holder)));
-    let own = holders.find(|holder| {
+    let holders = match executing() {
+        Some(Cause::Client(client)) => shell()
+            .engine
+            .with(|engine| engine.holders(key))
+            .iter()
+            .copied()
+            .find(|holder| *holder == client)
+            .into_iter()
+            .collect(),
+        Some(Cause::Server) => Vec::new(),
+        None => holders_to_ask(key),
+    };
+    let own = holders.into_iter().find(|holder| {
         ctx.client_line(*holder)
             .is_some_and(|line| sets_time(&line))
     });
