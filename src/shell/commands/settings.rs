@@ -263,7 +263,8 @@ pub fn register(ctx: Ctx<'_>) -> bool {
 /// module when it finds them, and crashes, since the module's data type forbids that. A refused setting makes the server
 /// drop all pending ones, so this refuses one. Not during server start, where pending settings belong to other modules.
 fn drop_unknown(ctx: Ctx<'_>) {
-    let connections = ctx.server_info(c"stats", c"total_connections_received");
+    // Whoever loads it later is connected, and no command resets this number.
+    let connections = ctx.server_info(c"clients", c"connected_clients");
     if connections.is_none_or(|count| count == "0") {
         return;
     }
