@@ -22,6 +22,9 @@ const INFO_COUNT: u64 = 100;
 /// The most holders, and waiters, that LOCK.INFO returns in one step.
 const MAX_INFO_COUNT: u64 = 1000;
 const LIST_COUNT: u64 = 10;
+/// The most keys that LOCK.LIST looks at in one step, and the longest pattern, in bytes.
+const MAX_LIST_COUNT: u64 = 1000;
+const MAX_PATTERN: usize = 1024;
 /// The most entries that LOCK.MINE returns in one step, and its default.
 const MINE_COUNT: u64 = 1000;
 const LOG_COUNT: u64 = 10;
@@ -163,6 +166,7 @@ pub enum BadInput {
     ReentrantAcks,
     Exclude(&'static str, &'static str),
     EmptyPrefix,
+    LongPattern,
     /// A command that `LOCK.GUARD` refuses to run.
     Unguarded(&'static str),
 }
@@ -197,6 +201,9 @@ impl fmt::Display for BadInput {
             BadInput::PushWithoutWait => write!(f, "option PUSH needs WAIT"),
             BadInput::AcktimeoutWithoutAcks => write!(f, "option ACKTIMEOUT needs ACKS"),
             BadInput::EmptyPrefix => write!(f, "the prefix is empty"),
+            BadInput::LongPattern => {
+                write!(f, "the pattern is longer than {MAX_PATTERN} bytes")
+            }
             BadInput::ReentrantAcks => write!(f, "options ACKS and REENTRANT exclude each other"),
             BadInput::Unguarded(command) => write!(f, "LOCK.GUARD does not run '{command}'"),
             BadInput::Exclude(one, other) => {
@@ -468,11 +475,16 @@ fn log<'a, 'b>(options: Options<'a, 'b>) -> Result<Request<'a, 'b>, BadInput> {
 
 fn list<'a, 'b>(cursor: &[u8], options: Options<'a, 'b>) -> Result<Request<'a, 'b>, BadInput> {
     let count = options.number(COUNT, 1, u64::MAX)?;
+    let pattern = options.value(MATCH);
+    if pattern.is_some_and(|pattern| pattern.len() > MAX_PATTERN) {
+        return Err(BadInput::LongPattern);
+    }
     Ok(Request::List(List {
         cursor: number_in("the cursor", cursor, 0, u64::MAX)?,
         client: options.number(CLIENT, 0, u64::MAX)?,
-        pattern: options.value(MATCH),
-        count: count.unwrap_or(LIST_COUNT),
+        pattern,
+        // It is about so many, so a greater number is no mistake.
+        count: count.unwrap_or(LIST_COUNT).min(MAX_LIST_COUNT),
     }))
 }
 

@@ -132,6 +132,9 @@ pub(in crate::engine) const KEYS_LISTED_AT_ONCE: usize = 100;
 /// Holders or waiters that cost LOCK.LIST about as much as one key.
 pub(in crate::engine) const ENTRIES_PER_LISTED_KEY: usize = 16;
 
+/// Bytes of a name, times bytes of a pattern, that cost LOCK.LIST about as much as one key.
+pub(in crate::engine) const MATCHED_BYTES_PER_LISTED_KEY: usize = 4096;
+
 /// Holders or waiters of one key from which ended ones are excluded. Beyond that, counts include them until they are removed.
 pub(in crate::engine) const ENTRIES_COUNTED: usize = 1000;
 

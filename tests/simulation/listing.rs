@@ -75,6 +75,7 @@ fn step(server: &Server, cursor: u64, who: Option<ClientId>, count: u64) -> (Pag
             looked.set(looked.get() + 1);
             true
         },
+        pattern_len: 0,
         count,
     };
     (server.engine.list(Moment(0), &walk), looked.get())
@@ -82,6 +83,45 @@ fn step(server: &Server, cursor: u64, who: Option<ClientId>, count: u64) -> (Pag
 
 fn names(page: &Page) -> impl Iterator<Item = Vec<u8>> + '_ {
     page.lines.iter().map(|line| line.key.name.to_vec())
+}
+
+/// 256 keys' worth each, by the name's length times the pattern's.
+#[test]
+fn a_long_pattern_is_matched_with_few_long_names_in_a_step() {
+    let mut server = Server::default();
+    let name = |number: usize| format!("{number:01024}").into_bytes();
+    let names: BTreeSet<_> = (0..50).map(name).collect();
+    for name in &names {
+        server.takes(1, name);
+    }
+    for who in [None, Some(ClientId(1))] {
+        let (mut found, mut cursor, mut steps) = (BTreeSet::new(), 0, 0);
+        loop {
+            let looked = Cell::new(0);
+            let page = server.engine.list(
+                Moment(0),
+                &Walk {
+                    cursor,
+                    db: Db(0),
+                    client: who,
+                    is_meant: &|_| {
+                        looked.set(looked.get() + 1);
+                        true
+                    },
+                    pattern_len: 1024,
+                    count: 1000,
+                },
+            );
+            assert!(looked.get() <= 4, "{}", looked.get());
+            found.extend(page.lines.iter().map(|line| line.key.name.to_vec()));
+            (cursor, steps) = (page.cursor, steps + 1);
+            if cursor == 0 {
+                break;
+            }
+        }
+        assert_eq!(found, names);
+        assert!(steps > 12, "{steps}");
+    }
 }
 
 #[test]

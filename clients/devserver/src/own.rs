@@ -400,6 +400,7 @@ impl<'a> Caller<'_, 'a> {
                     db,
                     client: client.map(ClientId),
                     is_meant: &|name| pattern.is_none_or(|pattern| matches(pattern, name)),
+                    pattern_len: pattern.map_or(0, <[u8]>::len),
                     count,
                 };
                 let page = engine.list(now, &walk);

@@ -241,6 +241,24 @@ fn of_an_option_that_others_have_it_is_said_who_knows_it() {
 }
 
 #[test]
+fn a_list_is_bounded_in_keys_and_pattern() {
+    for (line, count) in [
+        ("0", 10),
+        ("0 COUNT 999", 999),
+        ("0 COUNT 1001", 1000),
+        ("0 COUNT 18446744073709551615", 1000),
+    ] {
+        let request = parsed(Verb::List, line).unwrap();
+        assert!(request.contains(&format!("count: {count} ")), "{request}");
+    }
+    let with =
+        |bytes: usize| parsed(Verb::List, &format!("0 MATCH {}", "a".repeat(bytes))).map(drop);
+    assert_eq!(with(1024), Ok(()));
+    let refused = "the pattern is longer than 1024 bytes";
+    assert_eq!(with(1025), Err(refused.to_owned()));
+}
+
+#[test]
 fn a_prefix_is_watched_in_pages() {
     let watch = |goes_on, keys_only| {
         let prefix = b"p".as_slice();

@@ -1,6 +1,8 @@
 //! Holders and waiters: of one key, and listed by cursor.
 
-use crate::engine::limits::{ENTRIES_COUNTED, ENTRIES_PER_LISTED_KEY, KEYS_LISTED_AT_ONCE};
+use crate::engine::limits::{
+    ENTRIES_COUNTED, ENTRIES_PER_LISTED_KEY, KEYS_LISTED_AT_ONCE, MATCHED_BYTES_PER_LISTED_KEY,
+};
 use crate::engine::mode::{Mode, ModeKind};
 use crate::engine::state::rows::{Client, HeldKey, Hold, Name, Waiter};
 use crate::engine::storage::arena::Id;
@@ -29,10 +31,18 @@ pub struct Walk<'a> {
     pub db: Db,
     /// Selects keys that this connection holds or waits for; with 0, keys held by detached sessions.
     pub client: Option<ClientId>,
-    /// Selects keys by name.
+    /// Selects keys by name, by a pattern of so many bytes.
     pub is_meant: &'a dyn Fn(&[u8]) -> bool,
+    pub pattern_len: usize,
     /// Keys to visit, approximately.
     pub count: u64,
+}
+
+impl Walk<'_> {
+    /// What it costs to match a name, in keys.
+    fn match_cost(&self, key: Key<'_>) -> usize {
+        key.name.len().saturating_mul(self.pattern_len) / MATCHED_BYTES_PER_LISTED_KEY
+    }
 }
 
 /// The keys found by one step of a walk.
@@ -191,8 +201,13 @@ impl Engine {
             let Some(client) = self.clients.find(id) else {
                 return Page::default();
             };
-            if let Some(key_refs) = self.key_refs_of_client(client, count.max(KEYS_LISTED_AT_ONCE))
-            {
+            let most = count.max(KEYS_LISTED_AT_ONCE);
+            let is_cheap = |key_refs: &Vec<KeyRef>| {
+                let costs = key_refs.iter();
+                let costs = costs.map(|key_ref| walk.match_cost(self.key_of_ref(*key_ref)));
+                costs.sum::<usize>() <= most
+            };
+            if let Some(key_refs) = self.key_refs_of_client(client, most).filter(is_cheap) {
                 let lines = key_refs
                     .into_iter()
                     .map(|key_ref| self.key_line(now, key_ref));
@@ -214,8 +229,11 @@ impl Engine {
                 break;
             }
             looked += 1;
-            if let Some(key_ref) = self.key_ref_at(at)
-                && is_meant(self.key_of_ref(key_ref))
+            let key_ref = self.key_ref_at(at);
+            let key = key_ref.map(|key_ref| self.key_of_ref(key_ref));
+            looked += key.map_or(0, |key| walk.match_cost(key));
+            if let Some(key_ref) = key_ref
+                && key.is_some_and(&is_meant)
             {
                 let (held, name) = (key_ref.held(), key_ref.name());
                 let holds = held.map_or(0, |held| self.keys[held].hold_count as usize);

@@ -42,6 +42,7 @@ fn list(ctx: Ctx<'_>, list: &List<'_>) {
         db: ctx.db(),
         client: list.client.map(ClientId),
         is_meant: &|name| pattern.is_none_or(|pattern| matches(pattern, name)),
+        pattern_len: pattern.map_or(0, <[u8]>::len),
         count: list.count,
     };
     let page = shell()
