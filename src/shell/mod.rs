@@ -38,7 +38,7 @@ mod timer;
 
 use crate::policy::release;
 use crate::policy::server::{Report, Server, Version};
-use bridge::{command_filter, event_loop, keyspace_events, server_events, unblocked};
+use bridge::{command_filter, event_loop, keyspace_events, role, server_events, unblocked};
 use commands::{info, register, settings};
 use persistence::{aof, lock_type, stream};
 use redis_module::raw as c;
@@ -152,7 +152,7 @@ fn load(ctx: Ctx<'_>) -> bool {
             explicit | refuses | slots
         ));
     }
-    server_events::begin_role(ctx);
+    role::begin(ctx);
     info::register(ctx);
     let parts: [(&str, Register); 4] = [
         ("its data type", lock_type::register),

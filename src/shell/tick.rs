@@ -2,7 +2,7 @@
 
 use crate::engine::Event;
 use crate::shell::bridge::recheck::{self, KeyScope};
-use crate::shell::bridge::{acks, server_events, slices, slots, tell};
+use crate::shell::bridge::{acks, role, slices, slots, tell};
 use crate::shell::delivery::{blocked, presence, push};
 use crate::shell::guard::guard;
 use crate::shell::persistence::aof;
@@ -28,7 +28,7 @@ fn go_off(ctx: Ctx<'_>) {
     shell().is_behind.set(false);
     shell().has_started.set(true);
     recheck::handle_deferred(ctx, KeyScope::All);
-    server_events::check_awaited_master(ctx);
+    role::check_awaited_master(ctx);
     slots::check_owned(ctx);
     slots::check_prefixes(ctx);
     acks::count_replicas_if_changed(ctx);

@@ -60,7 +60,7 @@ const SHELL: House = House {
         &["bridge/perform.rs", "bridge/losses.rs", "bridge/mod.rs"],
         &["bridge/tell.rs"],
         &["bridge/recheck.rs", "bridge/slots.rs", "bridge/acks.rs"],
-        &["bridge/slices.rs"],
+        &["bridge/slices.rs", "bridge/role.rs"],
         &["persistence/"],
         &["commands/"],
         &["tick.rs"],

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   callbacks               keyspace_events.rs  server_events.rs  unblocked.rs  event_loop.rs  command_filter.rs
-//!   work in slices          slices.rs
+//!   work in slices          slices.rs                                     role.rs   master or replica
 //!   rechecks                slots.rs    slots that this node lost         acks.rs   replica acknowledgements of grants
 //!                           recheck.rs  deferred work: keys to look up again
 //!   events                  tell.rs     the engine decides, its effects are performed
@@ -19,6 +19,7 @@ pub(in crate::shell) mod keyspace_events;
 pub(in crate::shell) mod losses;
 pub(in crate::shell) mod perform;
 pub(in crate::shell) mod recheck;
+pub(in crate::shell) mod role;
 pub(in crate::shell) mod server_events;
 pub(in crate::shell) mod slices;
 pub(in crate::shell) mod slots;
