@@ -385,6 +385,8 @@ def test_the_module_is_removed():
     copies, migration = blocks("Remove")
     with Daemon("appendonly yes") as server:
         server.say("SET key value")
+        odd = "\"a key with ' and \\\"\""
+        server.say(f"SET {odd} value")
         assert server.say("SETTP lock ann") == 1
         eventually("the end of the lock", lambda: server.say("EXISTS lock") == 0)
         if re.search(
@@ -392,7 +394,7 @@ def test_the_module_is_removed():
         ) and "valkey_version" not in server.say("INFO server"):
             with Daemon(module=False) as other:
                 Operator(server, {"<host>": "127.0.0.1", "<port>": other.port}).run_all(migration)
-                assert other.say("GET key") == "value"
+                assert other.say("GET key") == other.say(f"GET {odd}") == "value"
             return
         Operator(server).run_all(copies)
         assert "unknown command" in server.say("LOCK.SERVER")
