@@ -764,7 +764,7 @@ func (c *Core) released(r *Request, each *unsettledKey, sentBefore bool, reply r
 	code := reply.Code()
 	isDone := reply.Kind == resp.Integer || code == "NOTHELD"
 	if code == "MOVED" { // P-REL-8
-		if c.secret != "" && r.wasHeld && !r.silent {
+		if c.secret != "" && r.wasHeld && !r.silent && !r.explained[each.key] {
 			c.leave()
 			return
 		}

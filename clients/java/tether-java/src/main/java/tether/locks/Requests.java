@@ -454,7 +454,8 @@ final class Requests {
             return;
         }
         String code = ServerError.code(reply);
-        boolean mayBeElsewhere = request.wasGranted && !request.isSilent;
+        boolean mayBeElsewhere =
+                request.wasGranted && !request.isSilent && !request.explained.contains(key);
         if (code.equals("MOVED") && core.link.hasSession() && mayBeElsewhere) {
             core.link.leave(); // P-REL-8: the session goes on where the slot is.
             return;
