@@ -54,7 +54,7 @@ fn a_one_shot_call_gives_its_lock_back_at_once() {
 #[test]
 fn the_pid_that_is_printed_is_the_one_to_kill() {
     let server = Server::start();
-    let mut ann = shell(&server, "sh -c 'echo $$; exec redis-cli'");
+    let mut ann = shell(&server, "sh -c 'echo $$; exec redis-cli -3'");
     let mut ann = ann.spawn().expect("a shell");
     let input = ann.stdin.as_mut().expect("its input");
     writeln!(input, "SETTP lock ann").expect("a redis-cli that reads");
