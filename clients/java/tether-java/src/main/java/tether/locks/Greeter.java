@@ -42,13 +42,15 @@ final class Greeter {
     }
 
     /**
-     * Tries these in turn. Opening and greeting take at most so many milliseconds each (P-CONN-9).
+     * Tries these in turn. Opening and greeting take at most so many milliseconds each, for all of
+     * them together (P-CONN-9).
      */
     Greeted greet(List<Address> addresses, double within) throws RefusedException {
         Problem last = Problem.UNREACHABLE;
+        double share = within / Math.max(addresses.size(), 1);
         for (Address address : addresses) {
             try {
-                return greetMaster(address, within);
+                return greetMaster(address, share);
             } catch (Wire.TlsException error) {
                 throw new RefusedException(Problem.refused("TLS", error.getMessage()));
             } catch (IOException error) {
