@@ -66,6 +66,17 @@ impl Server {
 
 /// A step of a walk, and how many names it looked at.
 fn step(server: &Server, cursor: u64, who: Option<ClientId>, count: u64) -> (Page, u64) {
+    step_matching(server, cursor, who, count, 0)
+}
+
+/// The same with a pattern of so many bytes.
+fn step_matching(
+    server: &Server,
+    cursor: u64,
+    who: Option<ClientId>,
+    count: u64,
+    pattern_len: usize,
+) -> (Page, u64) {
     let looked = Cell::new(0);
     let walk = Walk {
         cursor,
@@ -75,7 +86,7 @@ fn step(server: &Server, cursor: u64, who: Option<ClientId>, count: u64) -> (Pag
             looked.set(looked.get() + 1);
             true
         },
-        pattern_len: 0,
+        pattern_len,
         count,
     };
     (server.engine.list(Moment(0), &walk), looked.get())
@@ -97,23 +108,9 @@ fn a_long_pattern_is_matched_with_few_long_names_in_a_step() {
     for who in [None, Some(ClientId(1))] {
         let (mut found, mut cursor, mut steps) = (BTreeSet::new(), 0, 0);
         loop {
-            let looked = Cell::new(0);
-            let page = server.engine.list(
-                Moment(0),
-                &Walk {
-                    cursor,
-                    db: Db(0),
-                    client: who,
-                    is_meant: &|_| {
-                        looked.set(looked.get() + 1);
-                        true
-                    },
-                    pattern_len: 1024,
-                    count: 1000,
-                },
-            );
-            assert!(looked.get() <= 4, "{}", looked.get());
-            found.extend(page.lines.iter().map(|line| line.key.name.to_vec()));
+            let (page, looked) = step_matching(&server, cursor, who, 1000, 1024);
+            assert!(looked <= 4, "{looked}");
+            found.extend(self::names(&page));
             (cursor, steps) = (page.cursor, steps + 1);
             if cursor == 0 {
                 break;

@@ -85,17 +85,16 @@ pub fn cause(ctx: Ctx<'_>, key: Key<'_>, one: ClientId) -> Cause {
     if is_own(&one) {
         return Cause::Client(one);
     }
-    let mut others = holders_to_ask(key)
-        .into_iter()
-        .filter(|holder| *holder != one);
+    let mut others = holders_to_ask(key, |holder| holder != one).into_iter();
     others.find(is_own).map_or(Cause::Server, Cause::Client)
 }
 
-/// The holders whose lines of `CLIENT LIST` are looked at: some microseconds each.
-fn holders_to_ask(key: Key<'_>) -> Vec<ClientId> {
+/// The holders whose lines of `CLIENT LIST` are looked at, of those that may have done it: some microseconds each.
+fn holders_to_ask(key: Key<'_>, may_be: impl Fn(ClientId) -> bool) -> Vec<ClientId> {
     const HOLDERS_ASKED: usize = 64;
     let holders = shell().engine.with(|engine| engine.holders(key));
-    first_distinct(holders.iter().copied(), HOLDERS_ASKED)
+    let holders = holders.iter().copied().filter(|holder| may_be(*holder));
+    first_distinct(holders, HOLDERS_ASKED)
 }
 
 /// Whether a client's command is executing at this moment. Takes some microseconds.
@@ -110,19 +109,9 @@ pub fn cause_of_expiry(ctx: Ctx<'_>, key: Key<'_>) -> Cause {
     if !shell().server.get().past_is_expiry || ttl_had_ended(key) {
         return Cause::Server;
     }
-    let holders = match executing() {
-        Some(Cause::Client(client)) => shell()
-            .engine
-            .with(|engine| engine.holders(key))
-            .iter()
-            .copied()
-            .find(|holder| *holder == client)
-            .into_iter()
-            .collect(),
-        Some(Cause::Server) => Vec::new(),
-        None => holders_to_ask(key),
-    };
-    let own = holders.into_iter().find(|holder| {
+    let executing = executing();
+    let may_be = |holder| executing.is_none_or(|by| by == Cause::Client(holder));
+    let own = holders_to_ask(key, may_be).into_iter().find(|holder| {
         ctx.client_line(*holder)
             .is_some_and(|line| sets_time(&line))
     });

@@ -102,12 +102,9 @@ fn revoked(client: ClientId, form: Form, keys: &[Key<'_>]) -> Option<NoRight> {
 /// Whether the caller may see a key, possibly of another database: it may read the key and, where the server grants rights
 /// per database, may run one of these commands for it there.
 pub fn may_see(ctx: Ctx<'_>, key: Key<'_>, commands: &[&[u8]]) -> bool {
-    let name = Text::new(key.name);
-    let may_give = |command: &&[u8]| {
-        let command = Text::new(command);
-        ctx.may_give_in(key.db, &[command.as_str(), name.as_str()])
-    };
-    ctx.may_read(name.as_str()) && (key.db == ctx.db() || commands.iter().any(may_give))
+    let may_give = |words: &[Str<'_>]| ctx.may_give_in(key.db, words);
+    ctx.may_read(Text::new(key.name).as_str())
+        && (key.db == ctx.db() || is_any_given(key, commands, may_give))
 }
 
 /// Whether a client may know of a key: it may read or write it and, where the server grants rights per database, may run one of
@@ -118,12 +115,16 @@ pub fn may_know(ctx: Ctx<'_>, client: ClientId, key: Key<'_>) -> bool {
         return false;
     };
     let name = Text::new(key.name);
-    let may_give = |command: &&[u8]| {
-        let command = Text::new(command);
-        user.may_give_in(key.db, &[command.as_str(), name.as_str()])
-    };
+    let may_give = |words: &[Str<'_>]| user.may_give_in(key.db, words);
     (user.may_read(name.as_str()) || user.may_write(name.as_str()))
-        && (!raw::has_rights_by_db() || COMMANDS.iter().any(may_give))
+        && (!raw::has_rights_by_db() || is_any_given(key, &COMMANDS, may_give))
+}
+
+/// Whether one of these commands may be given for a key.
+fn is_any_given(key: Key<'_>, commands: &[&[u8]], may_give: impl Fn(&[Str<'_>]) -> bool) -> bool {
+    let name = Text::new(key.name);
+    let mut commands = commands.iter().map(|command| Text::new(command));
+    commands.any(|command| may_give(&[command.as_str(), name.as_str()]))
 }
 
 /// What a client may see, as a number that is another one when its user or the user's rights are others; 0 if its user is gone.

@@ -453,18 +453,8 @@ fn play(prelude: &str, client: &Value, steps: &[Value]) -> World {
 #[test]
 fn moved_to_the_release_of_what_nobody_was_granted_settles_it() {
     let moved = json!({"error": "MOVED 7629 host:2"});
-    let acquire = json!([[
-        "LOCK.ACQUIRE",
-        "k",
-        "OWNER",
-        ".1",
-        "NOTIFY",
-        "WAIT",
-        "0",
-        "PUSH"
-    ]]);
     let begin = [
-        json!({"call": "acquire", "id": "a", "keys": ["k"], "sent": acquire}),
+        json!({"call": "acquire", "id": "a", "keys": ["k"], "sent": waits()}),
         json!({"call": "give_up", "id": "a", "sent": [["LOCK.RELEASE", "k", "OWNER", ".1", "ALL"]]}),
     ];
     let over = json!({"recv": moved, "events": [{"over": "a"}]});
@@ -481,6 +471,19 @@ fn moved_to_the_release_of_what_nobody_was_granted_settles_it() {
         let world = play("session", &json!({"cluster": true}), &steps);
         assert!(world.core.is_idle());
     }
+}
+
+fn waits() -> Value {
+    json!([[
+        "LOCK.ACQUIRE",
+        "k",
+        "OWNER",
+        ".1",
+        "NOTIFY",
+        "WAIT",
+        "0",
+        "PUSH"
+    ]])
 }
 
 fn stands(label: &str) -> Value {
@@ -539,24 +542,14 @@ fn who_resigns_from_a_former_term_ends_neither_the_candidate_nor_its_next_term()
 /// It was of what the server does not have any more, and is not that of the next grant (P-LOSS-5).
 #[test]
 fn a_loss_before_a_grant_that_never_came_is_forgotten_when_it_is_asked_for_again() {
-    let acquire = json!([[
-        "LOCK.ACQUIRE",
-        "k",
-        "OWNER",
-        ".1",
-        "NOTIFY",
-        "WAIT",
-        "0",
-        "PUSH"
-    ]]);
     let steps = [
         json!({"at": 1000}),
-        json!({"call": "acquire", "id": "a", "keys": ["k"], "sent": acquire}),
+        json!({"call": "acquire", "id": "a", "keys": ["k"], "sent": waits()}),
         json!({"recv": {"push": ["lock", "k", "LOST deleted .1"]}}),
         json!({"broke": true, "orders": ["connect"]}),
         json!({"connected": true, "sent": [["SESSION.RESUME", "s", "NOTIFY"]]}),
         json!({"recv": 1, "sent": [["LOCK.MINE"]]}),
-        json!({"recv": ["0", []], "sent": acquire}),
+        json!({"recv": ["0", []], "sent": waits()}),
         json!({"recv": 9, "events": [{"granted": "a", "token": 9}]}),
     ];
     play("session", &json!({}), &steps);

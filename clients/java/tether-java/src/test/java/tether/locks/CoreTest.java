@@ -8,17 +8,7 @@ import org.junit.jupiter.api.Test;
 
 /** What no vector says. */
 class CoreTest {
-    private final Core core;
-
-    CoreTest() {
-        Settings settings = new Settings(9000.0, 0, null, true, Settings.BootClock.EXACT, () -> 0);
-        core = new Core(new Stamp(0, 0), settings);
-        core.open();
-        core.link.connected(false);
-        core.link.received(Map.of("role", "master", "pushes", 1L, "peer-timeout-ms", 8000L));
-        core.link.received("secret");
-        core.take();
-    }
+    private final Core core = Cores.withSession(true);
 
     private static Ask ask() {
         return new Ask(List.of("k"));

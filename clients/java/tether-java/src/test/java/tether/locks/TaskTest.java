@@ -3,24 +3,13 @@ package tether.locks;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
 import java.util.List;
-import java.util.Map;
 import org.junit.jupiter.api.Test;
 
 /**
  * P-OWNER-4, of a task: to the server it has what was not released yet, and would wait for itself.
  */
 class TaskTest {
-    private final Core core;
-
-    TaskTest() {
-        Settings settings = new Settings(9000.0, 0, null, false, Settings.BootClock.EXACT, () -> 0);
-        core = new Core(new Stamp(0, 0), settings);
-        core.open();
-        core.link.connected(false);
-        core.link.received(Map.of("role", "master", "pushes", 1L, "peer-timeout-ms", 8000L));
-        core.link.received("secret");
-        core.take();
-    }
+    private final Core core = Cores.withSession(false);
 
     private void acquire(String id, String task, Double wait, double atLeast) {
         Ask ask = new Ask(List.of("k"));
