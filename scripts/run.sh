@@ -29,9 +29,26 @@ cat <<END
     > LOCK.RELEASE job                (integer) 7529889934606340       (and has it)
 
 END
-# A server that tether does not know is tried first. If it does not qualify, it runs without pushes.
-cargo build --quiet --release --package tether-cli
-qualified=$(target/release/tether qualify --if-needed --server "$server" --module target/release/libtether.so |
-    sed -n 's/^tether\.qualified //p') || true
+# unknown: whether the module says to this server that it does not know it. Nobody reaches that server: it listens on a Unix socket.
+unknown() {
+    local folder pid said=
+    folder=$(mktemp -d "${TMPDIR:-/tmp}/tether-run.XXXXXX")
+    "$server" redis.conf --port 0 --unixsocket "$folder/socket" --save "" --logfile "$folder/log" &
+    pid=$!
+    until grep -qs 'Ready to accept connections' "$folder/log" || ! kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
+    kill "$pid" 2>/dev/null || true
+    wait "$pid" || true
+    said=$(grep -s 'since pushes are off' "$folder/log") || true
+    rm -rf "$folder"
+    [ -n "$said" ]
+}
+# A server that tether does not know is tried first, by the command line, which takes longer to build than the module. If it does
+# not qualify, it runs without pushes.
+qualified=
+if unknown; then
+    cargo build --quiet --release --package tether-cli
+    qualified=$(target/release/tether qualify --if-needed --server "$server" --module target/release/libtether.so |
+        sed -n 's/^tether\.qualified //p') || true
+fi
 # Nothing is saved, so that no file is left here.
 exec "$server" redis.conf --port "$port" --save "" ${qualified:+--tether.qualified "$qualified"}
