@@ -9,13 +9,14 @@
 #                                     end in so many seconds. Says what it left out. Slices that want the machine for
 #                                     themselves are left out.
 #
-# Two slices run side by side, since most of them wait for their servers; those that want the machine for themselves run after the others.
+# Two slices run side by side (SIDE_BY_SIDE=3 takes three), since most of them wait for their servers; those that want the machine
+# for themselves run after the others.
 # It goes on after a failure, and ends with a table: slice, commit, passed or FAILED, seconds.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec </dev/null
 
-SIDE_BY_SIDE=2
+SIDE_BY_SIDE=${SIDE_BY_SIDE:-2}
 
 # ---- the slices -----------------------------------------------------------------------------------------------
 
