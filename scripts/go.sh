@@ -6,7 +6,7 @@
 #   scripts/go.sh --vectors       of these only the vectors, which need no server
 #   scripts/go.sh --lint          gofmt, go vet, staticcheck
 #   scripts/go.sh --conform [..]  clients/protocol/conform with its adapter; 300 faults: TETHER_FAULTS=300 scripts/go.sh --conform --only faults
-#   scripts/go.sh --pack          the module as Go's proxy would serve it, and a program that gets it from there
+#   scripts/go.sh --pack          the modules as Go's proxy would serve them, and a program that gets them from there
 #
 # Modules come from Go's module proxy. The last line of a run is in cargo's form, which .ci/run sums.
 set -euo pipefail
@@ -44,25 +44,30 @@ case ${1:-} in
         ;;
     --pack)
         # What is published has a path with a host in it, which nobody has chosen yet.
-        path=example.org/tether version=v0.2.0 at=$(mktemp -d)
+        path=example.org/tether at=$(mktemp -d)
+        version=v$(sed -n 's/^version = "\(.*\)"$/\1/p' "$ROOT/Cargo.toml" | head -n 1)
         trap 'chmod -R u+w "$at"; rm -rf "$at"' EXIT
-        proxy=$at/proxy/$path/@v module=$at/$path@$version
-        mkdir -p "$proxy" "$module" "$at/user"
-        git ls-files -z . ':!gocron' | xargs -0 cp --parents -t "$module"
-        sed -i "s#^module tether#module $path#" "$module/go.mod"
-        find "$module" -name '*.go' -exec sed -i "s#\"tether/#\"$path/#; s#\"tether\"#tether \"$path\"#" {} +
-        cp "$module/go.mod" "$proxy/$version.mod"
-        echo "{\"Version\": \"$version\"}" > "$proxy/$version.info"
-        (cd "$at" && find "$path@$version" -type f | python3 -c '
+        mkdir "$at/user"
+        for part in "" /gocron; do
+            proxy=$at/proxy/$path$part/@v module=$at/$path$part@$version
+            mkdir -p "$proxy" "$module"
+            (cd ".$part" && git ls-files -z . ':!gocron' | xargs -0 cp --parents -t "$module")
+            sed -i "/^replace /d; s#\\btether\\b#$path#" "$module/go.mod"
+            find "$module" -name '*.go' -exec sed -i "s#\"tether/#\"$path/#; s#\"tether\"#tether \"$path\"#" {} +
+            cp "$module/go.mod" "$proxy/$version.mod"
+            echo "{\"Version\": \"$version\"}" > "$proxy/$version.info"
+            (cd "$at" && find "$path$part@$version" -type f | python3 -c '
 import sys, zipfile
 with zipfile.ZipFile(sys.argv[1], "w", zipfile.ZIP_DEFLATED) as file:
     for name in sys.stdin.read().split("\n")[:-1]:
         file.write(name)' "$proxy/$version.zip")
-        printf 'package main\n\nimport (\n\t"fmt"\n\n\ttether "%s"\n)\n\nfunc main() { fmt.Println(tether.Open("redis://localhost:6379", nil)) }\n' $path > "$at/user/main.go"
+        done
+        printf 'package main\n\nimport (\n\t"fmt"\n\n\ttether "%s"\n\t_ "%s/gocron"\n)\n\nfunc main() { fmt.Println(tether.Open("redis://localhost:6379", nil)) }\n' \
+            $path $path > "$at/user/main.go"
         cd "$at/user"
         export GOFLAGS=-modcacherw GOPROXY="file://$at/proxy,$(go env GOPROXY)" GONOSUMDB=example.org GOMODCACHE=$at/cache
         go mod init user
-        go get $path@$version
+        go get $path@$version $path/gocron@$version
         go vet .
         go list -m all
         exit

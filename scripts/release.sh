@@ -2,7 +2,7 @@
 # A release: scripts/release.sh VERSION [STEP..], all steps unless some are named:
 #
 #   versions    writes VERSION into each file that has one, and today's date into CHANGELOG.md. Commit that, and tag it vVERSION
-#   artefacts   scripts/dist.sh, into target/release-VERSION/, with what the changelog says as NOTES.md
+#   artefacts   of what is committed: scripts/dist.sh, into target/release-VERSION/, with what the changelog says as NOTES.md
 #   registries  what each registry would get, without sending it: crates.io, PyPI, npm, Maven Central, Go's proxy, and the C files; with
 #               their checksums beside the others
 #
@@ -45,6 +45,7 @@ versions() {
 }
 
 artefacts() {
+    git diff --quiet HEAD || die "commit first: LOCK.SERVER and tether --version say of which commit they are"
     [ "$former" = "$VERSION" ] || die "Cargo.toml has $former: scripts/release.sh $VERSION versions"
     scripts/dist.sh
     mkdir -p "$TO"
@@ -70,11 +71,12 @@ registries() {
     say "Maven Central: mvn deploy, into a folder, with sources and javadoc"
     scripts/java.sh --publish
     find target/java/published -name "tether-*-$VERSION*.jar" ! -name '*-tests.jar' -exec cp {} "$TO" \;
-    say "Go's proxy: a module is published by the tag clients/go/v$VERSION"
+    say "Go's proxy: the modules are published by the tags clients/go/v$VERSION and clients/go/gocron/v$VERSION"
     scripts/need.sh go
     scripts/go.sh --pack
-    say "C: two files"
-    tar -czf "$TO/tether-c-$VERSION.tar.gz" -C clients/c tether.c tether.h README.md
+    say "C: two files and the licence"
+    tar -czf "$TO/tether-c-$VERSION.tar.gz" --owner=0 --group=0 --numeric-owner --mtime="@$(git log -1 --format=%ct)" \
+        LICENSE -C clients/c tether.c tether.h README.md
     sums
     (cd "$TO" && ls -l)
 }
