@@ -74,7 +74,7 @@ conform: build ## a client keeps the clients' protocol, on real servers and a fa
 vectors: ## of the clients' protocol the scripts for the pure core, with a client: CLIENT=model|rust|python|go|node|java|c
 	@scripts/conform.sh --vectors $(or $(CLIENT),model)
 
-dist: ## what a release consists of, in target/dist/: module, command line, .deb; DIST=--root installs that into a new Debian too
+dist: ## what a release consists of, in target/dist/: module, command line, .deb, .rpm; DIST=--root installs the .deb into a new Debian too
 	@scripts/dist.sh $(DIST)
 
 release: ## a release in target/release-VERSION/: VERSION=1.2.3 in all files, make dist, checksums, what each registry would get; RELEASE="versions" a part

@@ -5,6 +5,7 @@
 #   tether                             the command line
 #   tether_VERSION_ARCH.deb            both with man pages, completions, a configuration file and what monitors need, where dpkg-deb is there
 #   tether-dbgsym_VERSION_ARCH.deb     the module's debug information, where gdb looks for it
+#   tether-VERSION-1.ARCH.rpm          what the .deb has, for systems with rpm; it is unpacked here, and tried on no such system
 #   tether.spdx.json                   what they are made of: each crate with version, licence and checksum
 #   SHA256SUMS
 #
@@ -132,6 +133,34 @@ package_of_symbols() {
     deb "$to" tether-dbgsym
 }
 
+# The files and scripts of the .deb, after `package`, for systems with rpm. rpm itself finds which libraries are needed.
+package_of_rpm() {
+    local to=$TMP/rpm
+    mkdir -p "$to/usr/lib"
+    cp -a "$TMP"/package/{etc,usr} "$to"
+    cp -a "$TMP/package/lib/systemd" "$to/usr/lib"
+    mv "$to/usr/share/zsh/vendor-completions" "$to/usr/share/zsh/site-functions"
+    rm "$to/usr/share/doc/tether/changelog.gz"
+    {
+        printf '%s\n' "Name: tether" "Version: ${VERSION/-/\~}" "Release: 1" "Summary: Locks in Redis and Valkey that end with their holder" \
+            "License: MIT" ${HOMEPAGE:+"URL: $HOMEPAGE"} "%description" "A module for Redis 7.0 and later and Valkey, and its command line." \
+            "%install" "cp -a $to/. %{buildroot}"
+        # rpm calls them with the number of versions that are left: 0 where Debian says remove.
+        printf '%s\n' "%post" "set -- configure" "$(cat packaging/postinst)" \
+            "%preun" '[ "$1" = 0 ] || exit 0' "set -- remove" "$(cat packaging/prerm)" \
+            "%postun" '[ "$1" = 0 ] || exit 0' "set -- remove" "$(cat packaging/postrm)" |
+            sed 's/deb-systemd-invoke restart/systemctl try-restart/; s/deb-systemd-invoke/systemctl/'
+        echo "%files"
+        (cd "$to" && find . ! -type d -printf '/%P\n' -o -path '*/tether*' -printf '%%dir /%P\n' | LC_ALL=C sort | sed 's#^/etc/#%config(noreplace) &#')
+    } > "$TMP/tether.spec"
+    rpmbuild -bb --quiet --define "_rpmdir $DIST" --define "_build_name_fmt %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm" \
+        --define "_topdir $TMP/rpmbuild" --define "debug_package %{nil}" --define "__os_install_post %{nil}" --define "_build_id_links none" \
+        --define "use_source_date_epoch_as_buildtime 1" --define "clamp_mtime_to_source_date_epoch 1" "$TMP/tether.spec"
+    mkdir "$TMP/of-rpm"
+    rpm2cpio "$DIST"/tether-*.rpm | (cd "$TMP/of-rpm" && cpio -idm --quiet)
+    diff -r "$to" "$TMP/of-rpm" || die "the .rpm has other files"
+}
+
 # ---- what is tried --------------------------------------------------------------------------------------------
 
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
@@ -240,8 +269,9 @@ scripts/need.sh server python
 build
 unpacked=$TMP/unpacked
 if command -v dpkg-deb >/dev/null; then
-    scripts/need.sh dpkg-shlibdeps lintian
+    scripts/need.sh dpkg-shlibdeps lintian rpmbuild cpio
     package
+    package_of_rpm
     lintian --allow-root --fail-on error,warning "$DIST"/*.deb
     dpkg-deb -x "$DIST"/tether_*.deb "$unpacked"
     lines "$unpacked/usr/lib/tether/libtether.so" "$unpacked/etc/tether/tether.conf"
