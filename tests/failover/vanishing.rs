@@ -103,17 +103,10 @@ fn await_cluster(server: &Server) {
     });
 }
 
-fn now_ms(client: &mut Client) -> u64 {
-    let time = client.run("TIME");
-    let number = |at: usize| time.items()[at].text().parse::<u64>().expect("a number");
-    number(0) * 1000 + number(1) / 1000
-}
-
 /// Gives all held keys and all plain ones a time to live, most of them the same, and waits for the server to remove them.
 fn let_all_expire(server: &Server, random: &mut Random, keys: &[String]) {
     let mut writer = server.resp2();
     let expired = server.gauge("stats", "expired_keys");
-    let end = now_ms(&mut writer) + 150;
     writer.run("MULTI");
     let plain = (0..PLAIN).map(|number| format!("{{t}}plain:{number}"));
     for key in plain.clone() {
@@ -121,8 +114,9 @@ fn let_all_expire(server: &Server, random: &mut Random, keys: &[String]) {
     }
     let all: Vec<_> = plain.chain(keys.iter().cloned()).collect();
     for key in &all {
-        let end = end + u64::from(random.per_mille(200));
-        writer.call(["PEXPIREAT", key, &end.to_string()]);
+        // Counted from EXEC: a time that is over when it is set would delete the key, and not let it expire.
+        let left = 150 + u64::from(random.per_mille(200));
+        writer.call(["PEXPIRE", key, &left.to_string()]);
     }
     writer.run("EXEC");
     eventually_equal("expired", expired + all.len() as i64, || {
