@@ -820,10 +820,14 @@ final class Requests {
         }
         if (left.isEmpty()) {
             standAgain(request);
-        } else {
-            enter(request, Phase.RELEASING);
-            request.isGivenUp = true;
-            sendReleases(request, request.keys);
+            return;
+        }
+        boolean stands = standsAgain(request);
+        enter(request, Phase.RELEASING);
+        request.isGivenUp = true;
+        sendReleases(request, request.keys);
+        if (stands) {
+            acquire(request.id(), request.ask); // Behind what it gives back.
         }
     }
 
@@ -867,8 +871,12 @@ final class Requests {
         }
     }
 
+    private boolean standsAgain(Request request) {
+        return request.isCandidate && !request.isGivenUp && !core.isClosed;
+    }
+
     private void standAgain(Request request) {
-        boolean stands = request.isCandidate && !request.isGivenUp && !core.isClosed;
+        boolean stands = standsAgain(request);
         Object id = request.id();
         end(request);
         if (stands) {
