@@ -6,10 +6,10 @@ use super::table::{Record, Table, short};
 use std::fmt::Write;
 
 const ABOUT: &str = "\
-    64 contenders take one lock in turn, as often as they can ([rows and columns](#against-what-else-one-would-take)).\n\
-    BLPOP/RPUSH is no lock, but the fastest way in which a plain server can pass anything on: 1.000 is as fast as that. The three\n\
-    after it are this module; how it compares with BLPOP is measured with more care [below](#handing-a-lock-over-against-blpop-and-rpush).\n\
-    The last column is how long a lock stays taken whose holder is killed.\n";
+    64 contenders take one lock in turn, as often as they can ([all columns](#beside-other-locks)). BLPOP/RPUSH is not a lock. It is\n\
+    the fastest way for a plain server to pass a token on, so it is the floor: 1.000 is as fast as that. The next three rows are\n\
+    this module; [below](#handing-a-lock-over-against-blpop-and-rpush) it is compared with BLPOP more carefully. The last column\n\
+    says how long a lock stays taken after its holder is killed.\n";
 
 pub fn in_short(table: &Table) -> String {
     let mut text = "## In short\n".to_owned();

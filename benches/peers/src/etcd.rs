@@ -76,7 +76,7 @@ fn identities(port: u16) -> io::Result<(u64, u64)> {
 pub fn start() -> io::Result<Box<dyn Way>> {
     start_members(
         NAME,
-        "its lock service over gRPC, one member, data on the disk as by default",
+        "its lock service over gRPC, one member, with its data on disk, as by default",
         1,
     )
 }
@@ -84,7 +84,7 @@ pub fn start() -> io::Result<Box<dyn Way>> {
 pub fn start_three() -> io::Result<Box<dyn Way>> {
     start_members(
         ON_THREE,
-        "its lock service over gRPC, three members, each step on the disks of two before it is answered; contenders are spread over the members",
+        "its lock service over gRPC, three members; each step is on two disks before the answer; the contenders are spread over the members",
         3,
     )
 }

@@ -23,7 +23,7 @@ impl Way for Server {
         NAME
     }
     fn about(&self) -> &'static str {
-        "the lock recipe: ephemeral nodes in a row, each watching the one before it"
+        "the lock recipe: sequential ephemeral nodes, each of which is watched by the next contender"
     }
     fn version(&self) -> String {
         let jars = fs::read_dir("/usr/share/java")

@@ -66,7 +66,7 @@ const ALL: &[(&str, &str, Crash)] = &[
     ),
     (
         HERD,
-        "this module as in the article: each client that finds the key taken watches it, and all try when it goes",
+        "this module as in the article: each client that finds the key taken watches it, and all try again when it is deleted",
         Crash::AtOnce,
     ),
     (
@@ -76,17 +76,17 @@ const ALL: &[(&str, &str, Crash)] = &[
     ),
     (
         FAIR,
-        "Redisson's fair lock: its scripts and channels, likewise",
+        "Redisson's fair lock: its scripts and channels, each contender a process of its own",
         WATCHDOG,
     ),
     (
         REDIS_PY,
-        "redis-py's Lock with a timeout of 10 s: SET NX PX, asking again every 100 ms",
+        "redis-py's Lock with a timeout of 10 s: SET NX PX, retried every 100 ms",
         LAPSING,
     ),
     (
         REDLOCK,
-        "redlock on 5 servers with 10 s: asking again after 200 to 400 ms",
+        "Redlock on 5 servers with a time limit of 10 s, retried after 200 to 400 ms",
         LAPSING,
     ),
 ];

@@ -67,12 +67,12 @@ fn start(bench: &Bench, name: &str) -> io::Result<Box<dyn Way>> {
     Ok(match name {
         ACQUIRE => on_group(
             ACQUIRE,
-            "this module on one server, which is the floor: it does not survive its loss",
+            "this module on one server, as the floor: the lock does not survive the loss of the server",
             0,
         ),
         ACQUIRE_ACKS => on_group(
             ACQUIRE_ACKS,
-            "this module on a master and one replica, which has acknowledged each grant",
+            "this module on a master and one replica, which acknowledges each grant",
             1,
         ),
         quorum::NAME => on_servers(
@@ -83,7 +83,7 @@ fn start(bench: &Bench, name: &str) -> io::Result<Box<dyn Way>> {
         ),
         REDLOCK_ON_THREE => on_servers(
             REDLOCK_ON_THREE,
-            "redlock on three servers with 10 s: SET NX PX on all at once, again after 200 to 400 ms; no append-only file",
+            "Redlock on three servers with a time limit of 10 s: SET NX PX on all at once, retried after 200 to 400 ms; no append-only file",
             Loaded::Nothing,
             Crash::After(LEASE),
         ),
