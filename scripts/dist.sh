@@ -261,6 +261,14 @@ try_in_new_root() {
     say "installed, tried and removed in a new Debian"
 }
 
+# systemd only warns of a setting that it does not know, and does not say by its exit code which unit is wrong.
+check_service() {
+    local unit=$TMP/tether-metrics.service said
+    sed "s#^ExecStart=#&$1#" packaging/tether-metrics.service > "$unit"
+    said=$(systemd-analyze verify --man=no "$unit" 2>&1 | grep tether-metrics.service) || true
+    [ -z "$said" ] || die "$said"
+}
+
 # lines MODULE SETTINGS: a server's file, as tether.conf wants it.
 lines() { printf 'loadmodule "%s"\ninclude "%s"\n' "$1" "$2" > "$TMP/server.conf"; }
 
@@ -269,11 +277,12 @@ scripts/need.sh server python
 build
 unpacked=$TMP/unpacked
 if command -v dpkg-deb >/dev/null; then
-    scripts/need.sh dpkg-shlibdeps lintian rpmbuild cpio
+    scripts/need.sh dpkg-shlibdeps lintian systemd-analyze rpmbuild cpio
     package
     package_of_rpm
     lintian --allow-root --fail-on error,warning "$DIST"/*.deb
     dpkg-deb -x "$DIST"/tether_*.deb "$unpacked"
+    check_service "$unpacked"
     lines "$unpacked/usr/lib/tether/libtether.so" "$unpacked/etc/tether/tether.conf"
     try "$unpacked/usr/bin/tether" "$(scripts/need.sh --server-path)" "$TMP/server.conf"
 else

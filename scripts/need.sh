@@ -11,7 +11,7 @@
 #   scripts/need.sh c++                      to fuzz it
 #   scripts/need.sh valgrind                 to count instructions
 #   scripts/need.sh llvm-profdata            to record how the module's code is used
-#   scripts/need.sh objcopy dpkg-shlibdeps lintian rpmbuild cpio debootstrap   to make a release, and to try its package in a new Debian
+#   scripts/need.sh objcopy dpkg-shlibdeps lintian systemd-analyze rpmbuild cpio debootstrap   to make a release, and to try its package in a new Debian
 #   scripts/need.sh codespell                to check the spelling
 #   scripts/need.sh jansson libevent libev libuv clang clang-format   to test the C client
 #   scripts/need.sh prometheus prometheus-redis-exporter to check the alerts; never started as services
@@ -109,6 +109,7 @@ apt_package() {
         objcopy) echo binutils ;;
         dpkg-shlibdeps) echo dpkg-dev ;;
         rpmbuild) echo rpm ;;
+        systemd-analyze) echo systemd ;;
         debootstrap | lintian | codespell | cpio) echo "$1" ;;
         node) echo nodejs ;;
         go) apt_go ;;
