@@ -2038,8 +2038,9 @@ static void extended(struct command *command, const redisReply *reply) {
     if (request->phase != HELD || extension == NULL)
         return;
     set_word(code, code_of(reply));
-    if (strcmp(code, "NOTHELD") == 0) {
+    if (strcmp(code, "NOTHELD") == 0) { /* Its key was renamed (P-LEASE-3). */
         lose_place(command->place, "deleted");
+        look(command->t);
         return;
     }
     if (is_error(reply)) {

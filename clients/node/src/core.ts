@@ -434,7 +434,7 @@ export class Core {
     const answered = (key: Bytes, reply: Frame): void => {
       if (request.phase !== "extending") return;
       if (reply instanceof ErrorReply && reply.code === "NOTHELD") {
-        this.#lose(request, "deleted", [key]);
+        this.#notHeld(request, key);
       } else if (reply instanceof ErrorReply) {
         this.#tellReleasing(request, reply); // P-REL-5
         this.#tryAgain(() => request.phase === "extending" && this.#keep(request));
@@ -482,7 +482,7 @@ export class Core {
     const answered = (key: Bytes, reply: Frame): void => {
       if (!request.errands.has(errand)) return;
       if (reply instanceof ErrorReply) {
-        if (reply.code === "NOTHELD") return this.#lose(request, "deleted", [key]);
+        if (reply.code === "NOTHELD") return this.#notHeld(request, key);
         if (reply.code === "STALE") return this.#stale(request, key, reply);
         request.errands.delete(errand);
         return this.#fail(errand, refusalOf("refused", reply));
@@ -512,8 +512,13 @@ export class Core {
   /** The server knows no such hold; one that is a replica knows of none. */
   #stale(request: Request, key: Bytes, reply: ErrorReply): void {
     if (reply.text.endsWith("replica")) return this.#demoted();
+    this.#notHeld(request, key);
+  }
+
+  /** No push said that it is lost: its key was renamed (P-LEASE-3). */
+  #notHeld(request: Request, key: Bytes): void {
     this.#lose(request, "deleted", [key]);
-    this.#look("deleted", []); // Perhaps it was renamed.
+    this.#look("deleted", []);
   }
 
   /** What is so by the clocks of now; undefined: there is nothing of it any more, and an event said why (P-FENCE-4). */

@@ -423,7 +423,7 @@ class Core:
             if request.phase != "extending":
                 return None
             if code(reply) == "NOTHELD":
-                return self.lose(request, "deleted", [key])
+                return self.not_held(request, key)
             if isinstance(reply, Error):  # P-REL-5.
                 self.tell_releasing(request, reply)
                 return self.try_again(
@@ -458,7 +458,7 @@ class Core:
             if extension not in request.extensions:
                 return None
             if code(reply) == "NOTHELD":
-                return self.lose(request, "deleted", [key])
+                return self.not_held(request, key)
             if isinstance(reply, Error):
                 request.extensions.remove(extension)
                 return self.tell(
@@ -484,6 +484,12 @@ class Core:
                     ]
                     self.send(words, lambda reply, key=key: answered(key, reply))
 
+    def not_held(self, request, key):
+        """P-LEASE-3: of a hold that nobody said is lost."""
+        self.lose(request, "deleted", [key])
+        if self.keeps("P-LEASE-3"):
+            self.look("deleted", [])
+
     def raise_token(self, name, token):
         request = self.find(name)
 
@@ -498,7 +504,7 @@ class Core:
                 request.token = reply
                 self.tell({"raised": name, "token": reply})
             elif code(reply) == "NOTHELD":
-                self.lose(request, "deleted", request.keys[:1])
+                self.not_held(request, request.keys[0])
             elif reply.code == "NOPERM" or "unknown command" in str(reply):
                 self.tell({"not_raised": name, "error": "refused", "code": reply.code})
             elif self.retry_at is None:
@@ -884,7 +890,7 @@ class Core:
                 if not request.is_given_up and not request.is_silent and self.keeps("P-LOSS-6"):
                     self.tell({"lost": request.id, "reason": reason})
                     request.is_silent = True
-            elif request.phase == "held":
+            elif request.phase in ("held", "extending"):
                 self.lose(request, reason, [key])
             return None
         if not self.keeps("P-LOSS-4"):

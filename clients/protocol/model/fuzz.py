@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from model.core import Core, Error
 
 KEYS = (b"k", b"l")
-PEER_TIMEOUT, GRACE = 8000, 9000
+PEER_TIMEOUT, GRACE, LEASE = 8000, 9000, 3600000
 NOTHELD = "NOTHELD this owner does not hold the lock"
 
 
@@ -169,6 +169,12 @@ class Server:
         self.waits = [wait for wait in self.waits if wait not in waits]
         self.holds = [hold for hold in self.holds if hold not in holds]
         return 0 if waits or holds else Error(NOTHELD)
+
+    def do_lock_extend(self, connection, rest):
+        """Its lease is longer than a history."""
+        key, label, owner = rest[0], rest[3], self.owner(connection)
+        is_held = any(hold.owner is owner and hold.label == label for hold in self.of(key))
+        return 1 if is_held else Error(NOTHELD)
 
     def do_lock_mine(self, connection, rest):
         owner = self.owner(connection)
@@ -370,7 +376,10 @@ class Client:
             self.hear(lambda: self.core.acquire(name, call))
         elif open_ones:
             name = self.world.random.choice(open_ones)
-            if self.world.random.random() < 0.6:
+            pick = self.world.random.random()
+            if pick < 0.2:
+                self.hear(lambda: self.core.extend(name, LEASE))
+            elif pick < 0.7:
                 self.hear(lambda: self.core.find(name) and self.core.release_call(name))
             else:
                 self.hear(lambda: self.core.give_up_call(name))

@@ -844,7 +844,7 @@ func (c *Core) sendExtension(r *Request, this *extension) {
 			switch {
 			case !slices.Contains(r.extensions, this):
 			case reply.Code() == "NOTHELD":
-				c.lose(r, "deleted", key)
+				c.notHeld(r, key)
 			case reply.Kind == resp.Error:
 				r.extensions = without(r.extensions, this)
 				c.schedule(r)
@@ -883,7 +883,7 @@ func (c *Core) keep(r *Request) {
 			switch {
 			case r.phase != extending:
 			case code == "NOTHELD":
-				c.lose(r, "deleted", each.key)
+				c.notHeld(r, each.key)
 			case reply.Kind == resp.Error: // P-REL-5
 				each.sent = false
 				c.tellReleasing(r, refusal(Refused, reply))
@@ -901,6 +901,12 @@ func (c *Core) keep(r *Request) {
 			}
 		})
 	}
+}
+
+// notHeld handles the loss of a hold that no push has told lost: its key was renamed (P-LEASE-3).
+func (c *Core) notHeld(r *Request, key string) {
+	c.lose(r, "deleted", key)
+	c.look("deleted", nil)
 }
 
 // CheckServer asks the server whether the token is that of a current hold (P-GUARD-2).

@@ -548,8 +548,9 @@ class Requests:
         def answered(key: bytes, reply: Any) -> None:
             if not is_wanted():
                 return
-            if code_of(reply) == "NOTHELD":
+            if code_of(reply) == "NOTHELD":  # Its key was renamed (P-LEASE-3).
                 self._lose(request, "deleted", [key])
+                self._look("deleted", [])
             elif isinstance(reply, ReplyError):
                 failed(reply)
             else:
@@ -641,7 +642,7 @@ class Requests:
                 self._end(request)
             elif request.phase is Phase.RELEASING and not request.is_given_up:
                 self._tell_lost(request, reason)  # P-LOSS-6.
-            elif request.phase is Phase.HELD:
+            elif request.phase in (Phase.HELD, Phase.EXTENDING):
                 self._lose(request, reason, [place.key])
 
     def _lose_renamed(self, place: Place, reason: str) -> None:

@@ -66,13 +66,7 @@ impl Core {
         let extension = &mut request.extensions[at];
         let (id, lease) = (extension.id, extension.lease);
         match reply.error() {
-            Some(error) if errors::code(error) == "NOTHELD" => {
-                self.lose(
-                    rid,
-                    Loss::Told("deleted".to_owned()),
-                    std::slice::from_ref(key),
-                );
-            }
+            Some(error) if errors::code(error) == "NOTHELD" => self.not_held(rid, key),
             Some(error) => {
                 request.extensions.remove(at);
                 self.set_timer(rid);
@@ -119,11 +113,7 @@ impl Core {
             return;
         };
         match reply.error() {
-            Some(error) if errors::code(error) == "NOTHELD" => self.lose(
-                rid,
-                Loss::Told("deleted".to_owned()),
-                std::slice::from_ref(key),
-            ),
+            Some(error) if errors::code(error) == "NOTHELD" => self.not_held(rid, key),
             // P-REL-5
             Some(error) => {
                 self.tell_releasing(rid, error);
@@ -142,6 +132,13 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// No push said that it is lost: its key was renamed (P-LEASE-3).
+    fn not_held(&mut self, rid: Rid, key: &Bytes) {
+        let deleted = Loss::Told("deleted".to_owned());
+        self.lose(rid, deleted.clone(), std::slice::from_ref(key));
+        self.look(deleted, Vec::new());
     }
 
     /// P-QUORUM-2.
@@ -173,7 +170,7 @@ impl Core {
         match reply {
             Frame::Error(error) if errors::code(error) == "NOTHELD" => {
                 let key = request.keys[0].clone();
-                self.lose(rid, Loss::Told("deleted".to_owned()), &[key]);
+                self.not_held(rid, &key);
             }
             Frame::Error(error) => {
                 let is_final = errors::code(error) == "NOPERM" || errors::is_unknown_command(error);

@@ -586,7 +586,7 @@ final class Requests {
             return;
         }
         if (ServerError.code(reply).equals("NOTHELD")) {
-            lose(request, "deleted", List.of(key));
+            notHeld(request, key);
         } else if (reply instanceof ServerError error) {
             request.extensions.remove(extension);
             request.gatherLeases();
@@ -602,6 +602,12 @@ final class Requests {
                 core.tell(new Event.Extended(extension.id));
             }
         }
+    }
+
+    /** P-LEASE-3: nobody said that it is lost, so its key was renamed. */
+    private void notHeld(Request request, String key) {
+        lose(request, "deleted", List.of(key));
+        core.inventory.look("deleted", List.of());
     }
 
     // ---- asking the server ----
@@ -676,7 +682,7 @@ final class Requests {
             return;
         }
         if (ServerError.code(reply).equals("NOTHELD")) {
-            lose(request, "deleted", List.of(key));
+            notHeld(request, key);
             return;
         }
         if (reply instanceof ServerError error) { // P-REL-5
@@ -777,7 +783,7 @@ final class Requests {
                     request.isSilent = true;
                 }
             }
-            case HELD -> lose(request, reason, List.of(key));
+            case HELD, EXTENDING -> lose(request, reason, List.of(key));
             default -> {}
         }
     }
