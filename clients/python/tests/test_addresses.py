@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
@@ -353,6 +354,38 @@ def test_a_silent_address_leaves_time_for_the_others(
     assert len(times) == 3
     assert sum(times) <= 6.001
     assert min(times) > 0.5
+
+
+@contextlib.contextmanager
+def silence() -> Iterator[int]:
+    """A port that drops what asks for a connection: its queue is full."""
+    with socket.socket() as listener, contextlib.ExitStack() as stack:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        while True:
+            asking = stack.enter_context(socket.socket())
+            asking.settimeout(0.2)
+            try:
+                asking.connect(listener.getsockname())
+            except socket.timeout:  # The same as TimeoutError since Python 3.10.
+                break
+        yield listener.getsockname()[1]
+
+
+def test_a_silent_address_of_a_name_leaves_time_for_its_others(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with silence() as port:
+
+        async def addresses(loop: Any, host: str, *_: Any, **__: Any) -> list[Any]:
+            assert host == "two.test"
+            known = [port, server.port]
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", n)) for n in known]
+
+        monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", addresses)
+        with Locks("redis://two.test", connect_timeout=3) as locks, locks.lock("a", wait=0) as held:
+            held.check_server()
+    server.free()
 
 
 def test_a_replica_that_is_reached_by_a_unix_socket_leads_to_its_master_by_tcp(

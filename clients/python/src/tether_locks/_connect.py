@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import os
 import socket
 import ssl
@@ -116,6 +117,7 @@ class Place:
 
     async def _greet(self, connection: Any, name: str) -> tuple[Greeted, Any]:
         """P-CONN-2, P-CONN-3; and ROLE, which a user may not be allowed to ask."""
+        await _choose_address(connection)
         await connection._connect()
         greeted = Greeted(connection._reader, connection._writer)
         # redis-py warns of connections that are dropped while they look open.
@@ -174,6 +176,7 @@ class Place:
         pool = sentinel.connection_pool
         connection = pool.connection_class(**pool.connection_kwargs)
         try:
+            await _choose_address(connection)
             await connection.connect()
             await connection.send_command(
                 "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._pool.service_name
@@ -185,6 +188,60 @@ class Place:
             raise ValueError("it knows no such master")
         host, port = (each.decode() if isinstance(each, bytes) else each for each in reply)
         return host, int(port)
+
+
+async def _choose_address(connection: Any) -> None:
+    """Of the addresses of a name take the one that answers first (P-CONN-9).
+
+    asyncio tries them in turn, so that a silent one would take the time of all.
+    """
+    if type(connection) not in (Connection, SSLConnection) or _is_literal(connection.host):
+        return
+    arguments = dict(connection._connection_arguments())
+    host, port = arguments.pop("host"), arguments.pop("port")
+    loop = asyncio.get_running_loop()
+    sock = await _first(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    if "ssl" in arguments:
+        arguments["server_hostname"] = host
+    connection._connection_arguments = lambda: {**arguments, "sock": sock}
+
+
+def _is_literal(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+async def _first(found: Sequence[Any]) -> socket.socket:
+    """Connect to all of these at once; return the first socket that is connected."""
+    made: list[socket.socket] = []
+
+    async def connect(family: int, kind: int, protocol: int, _: str, address: Any) -> socket.socket:
+        sock = socket.socket(family, kind, protocol)
+        made.append(sock)
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, address)
+        return sock
+
+    trying = [asyncio.ensure_future(connect(*each)) for each in found]
+    try:
+        for attempt in asyncio.as_completed(trying):
+            try:
+                sock = await attempt
+            except OSError as error:
+                last = error
+            else:
+                made.remove(sock)
+                return sock
+        raise last
+    finally:
+        for each in trying:
+            each.cancel()
+        await asyncio.gather(*trying, return_exceptions=True)
+        for other in made:
+            other.close()
 
 
 async def _auth(connection: Any) -> tuple[str, ...]:
