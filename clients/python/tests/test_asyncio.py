@@ -8,8 +8,10 @@ import os
 import random
 import re
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ import redis.asyncio
 from tether_locks import Deadlock, Lost, Refused, Stale, Taken, Unreachable
 from tether_locks.asyncio import Locks
 
-from .conftest import DEADLINE_S, Server
+from .conftest import DEADLINE_S, Server, client_of
 
 Story = Callable[[Locks], Coroutine[Any, Any, None]]
 
@@ -212,8 +214,7 @@ def test_a_loss_that_the_body_finds_itself_is_not_felt_after_its_block(server: S
     async def story(locks: Locks) -> None:
         with pytest.raises(Lost):
             async with locks.lock("a"):
-                client = locks._current
-                assert client is not None
+                client = client_of(locks)
                 client.do(client.core._silence)
         await asyncio.sleep(0)
         held = await locks.lock("a").acquire()
@@ -531,6 +532,29 @@ def test_one_lock_object_serves_any_number_of_tasks(server: Server, kind: str) -
     tell(server, story)
 
 
+def test_a_lock_of_a_module_has_one_connection_for_each_loop(server: Server) -> None:
+    locks = Locks(server.url)
+    lock = locks.lock("a")
+    turns = threading.Barrier(3)
+
+    async def work(is_alone: bool) -> None:
+        for _ in range(10):
+            async with lock as held:
+                held.check()
+            if not is_alone:
+                turns.wait(DEADLINE_S)
+        await locks.close()
+
+    before = server.client.info("stats")["total_connections_received"]
+    for _ in range(3):
+        asyncio.run(work(True))
+    with ThreadPoolExecutor(3) as pool:
+        for ran in [pool.submit(lambda: asyncio.run(work(False))) for _ in range(3)]:
+            ran.result()
+    assert server.client.info("stats")["total_connections_received"] == before + 6
+    server.free()
+
+
 # ---- cancelled acquires ----
 
 
@@ -541,6 +565,7 @@ def test_cancelled_acquires_leave_no_orphans(server: Server) -> None:
     """
     steps = int(os.environ.get("TETHER_STEPS", "3000"))
     seed = int(os.environ.get("TETHER_SEED", "1"))
+    server.forgive_silence()
 
     async def story(locks: Locks) -> None:
         dice = random.Random(seed)
@@ -578,8 +603,7 @@ def test_cancelled_acquires_leave_no_orphans(server: Server) -> None:
                     cancelled += 1
 
         await (await locks.lock("a").acquire()).release()
-        client = locks._current
-        assert client is not None
+        client = client_of(locks)
         requests = client.core.requests
         settle = requests._settle
 

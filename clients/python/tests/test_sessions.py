@@ -19,7 +19,7 @@ from tether_locks import Lost, Refused, Stale, Taken, Unreachable
 from tether_locks._connect import Places
 from tether_locks.asyncio import Locks
 
-from .conftest import DEADLINE_S, Server, eventually
+from .conftest import DEADLINE_S, Server, client_of, eventually
 
 Story = Callable[[Locks], Coroutine[Any, Any, None]]
 T = TypeVar("T")
@@ -213,8 +213,7 @@ def test_a_server_that_became_a_replica_has_made_nothing_stale() -> None:
     async def story(locks: Locks) -> None:
         held = await locks.lock("a").acquire()
         server.await_replica()
-        client = locks._current
-        assert client is not None
+        client = client_of(locks)
         # It has not heard that the server was demoted.
         client.core._pushed = lambda *_: None  # type: ignore[method-assign]
         replica.run("REPLICAOF", "NO", "ONE")
@@ -334,8 +333,7 @@ def test_a_lock_is_lost_here_before_the_grace_is_over_there(
 
     async def story(locks: Locks) -> None:
         held = await locks.lock("a").acquire()
-        client = locks._current
-        assert client is not None
+        client = client_of(locks)
         began = time.monotonic()
         there, client._places = client._places, Nowhere()
         server.kill_clients()
@@ -502,8 +500,7 @@ def test_breaks_at_random_moments_leave_no_orphans_and_no_two_holders(server: Se
             breaks += 1
         is_over = True
         await asyncio.gather(*workers)
-        client = locks._current
-        assert client is not None
+        client = client_of(locks)
         await true(lambda: not client.core.requests.all)
         assert (server.gauge("holds"), server.gauge("waiters")) == (0, 0)
         print(f"{done} locks were held and {cancelled} requests cancelled in {breaks} breaks")

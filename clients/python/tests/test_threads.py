@@ -19,7 +19,7 @@ import redis
 
 from tether_locks import Deadlock, Held, Lock, Locks, Lost, Stale, Taken, Unreachable
 
-from .conftest import DEADLINE_S, Server, eventually
+from .conftest import DEADLINE_S, Server, client_of, eventually
 
 
 def test_a_lock_is_held_within_its_block(server: Server, locks: Locks) -> None:
@@ -66,8 +66,7 @@ def test_a_command_is_run_only_while_the_lock_is_held(server: Server, locks: Loc
 
 def test_who_has_not_heard_of_a_loss_writes_nothing(server: Server, locks: Locks) -> None:
     held = locks.lock("a").acquire()
-    client = locks._locks._current
-    assert client is not None
+    client = client_of(locks._locks)
     client.core._pushed = lambda *_: None  # type: ignore[method-assign]
     server.run("DEL", "a")
     with Locks(server.url) as others, others.lock("a") as other:

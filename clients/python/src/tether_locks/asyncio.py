@@ -432,8 +432,7 @@ class Locks(Maker[Lock]):
             is_cluster=cluster,
             knows_suspend=KNOWS_SUSPEND,
         )
-        self._current: Client | None = None
-        self._cluster: Cluster | None = None
+        self._clients: dict[asyncio.AbstractEventLoop, Client | Cluster] = {}
 
     # ---- locks ----
 
@@ -553,13 +552,10 @@ class Locks(Maker[Lock]):
     # ---- the connection ----
 
     async def close(self) -> None:
-        """End the connection; whatever is still held is lost, and nobody waits any longer."""
-        client, self._current = self._current, None
+        """End the connection of this loop; what is held is lost, and nobody waits any longer."""
+        client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None and client.is_here:
             await client.close()
-        cluster, self._cluster = self._cluster, None
-        if cluster is not None and cluster.is_here:
-            await cluster.close()
 
     async def __aenter__(self) -> Locks:
         """Do nothing: it connects when a lock is asked for."""
@@ -570,14 +566,17 @@ class Locks(Maker[Lock]):
         await self.close()
 
     def _client(self, key: bytes) -> Client:
-        if self._settings.is_cluster:
-            if self._cluster is None or not self._cluster.is_here:
-                self._cluster = Cluster(self._places(), self._settings)
-            return self._cluster.client(key)
-        client = self._current
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop)
         if client is None or not client.is_here:
-            client = self._current = Client(self._places(), self._settings)
-        return client
+            for other in tuple(self._clients):
+                if other.is_closed():
+                    self._clients.pop(other, None)
+            places, settings = self._places(), self._settings
+            is_cluster = settings.is_cluster
+            client = Cluster(places, settings) if is_cluster else Client(places, settings)
+            self._clients[loop] = client
+        return client.client(key) if isinstance(client, Cluster) else client
 
     def _made(self, request: Request) -> Lock:
         return Lock(self, request)
