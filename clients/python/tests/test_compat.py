@@ -150,7 +150,7 @@ def test_a_request_is_served_while_its_lock_is_held(server: Server) -> None:
 
 
 def test_a_task_with_the_base_class_runs_once_at_a_time(server: Server, locks: Locks) -> None:
-    """In this process: `singleton` with a worker's processes is tested in test_jobs.py."""
+    """In this process; test_jobs.py has a worker with processes of its own."""
     app: Any = Celery()
     app.conf.update(task_always_eager=True, task_eager_propagates=True)
 

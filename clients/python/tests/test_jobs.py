@@ -28,6 +28,7 @@ from .test_readme import ADDRESS, program
 # Made before the worker forks, with a connection of the parent's; and a job that says what it does.
 MORE = """
 import os, redis, time
+from tether_locks.compat.celery import LockedTask
 with locks.lock("before the fork"):
     pass
 
@@ -40,6 +41,10 @@ def slow(seconds):
     time.sleep(seconds)
     server.decr("at once")
     return at_once
+
+@app.task(base=LockedTask, locks=locks)
+def based():
+    return "done"
 """
 
 
@@ -85,10 +90,11 @@ def result(call: Any) -> Any:
 
 
 def test_a_task_of_celery_runs_once_at_a_time(server: Server, celery: Celery) -> None:
-    assert result(celery.send_task("jobs.nightly")) == "done"
-    with Locks(server.url) as others, others.lock("nightly"):
-        assert result(celery.send_task("jobs.nightly")) is None
-    assert result(celery.send_task("jobs.nightly")) == "done"
+    for task, lock in (("jobs.nightly", "nightly"), ("jobs.based", "jobs.based")):
+        assert result(celery.send_task(task)) == "done"
+        with Locks(server.url) as others, others.lock(lock):
+            assert result(celery.send_task(task)) is None
+        assert result(celery.send_task(task)) == "done"
     # Two at once, each in a process of its own: one of them finds the lock taken.
     first = celery.send_task("jobs.slow", [2.0])
     eventually(lambda: bool(server.client.llen("pids")))
