@@ -1,6 +1,8 @@
 package tether.spring;
 
 import java.util.Objects;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
@@ -12,6 +14,7 @@ import org.springframework.integration.leader.Candidate;
 import org.springframework.integration.leader.Context;
 import org.springframework.integration.leader.event.LeaderEventPublisher;
 import tether.locks.Hold;
+import tether.locks.TetherException;
 import tether.locks.TetherLocks;
 
 /**
@@ -21,7 +24,8 @@ import tether.locks.TetherLocks;
  *
  * <p>{@link Candidate#onGranted} may take as long as the term: its thread is interrupted when the
  * term ends, and {@link Candidate#onRevoked} is called once it has returned, or a second later. If
- * it throws, the candidate resigns.
+ * it throws, the candidate resigns, and stands again after a pause, which grows from 20 ms to a
+ * second with each further failure.
  */
 public final class TetherLeaderInitiator implements SmartLifecycle, DisposableBean {
     private static final Logger LOG = LoggerFactory.getLogger(TetherLeaderInitiator.class);
@@ -38,8 +42,15 @@ public final class TetherLeaderInitiator implements SmartLifecycle, DisposableBe
     private final ReentrantLock lock = new ReentrantLock();
 
     private final Condition hasBegun = lock.newCondition();
-    private volatile tether.locks.Candidate standing;
+    private volatile boolean isRunning;
+
+    /** Null if it is stopped, and while it pauses after a failure. */
+    private tether.locks.Candidate standing;
+
     private Term current;
+
+    /** One after the other, up to now. */
+    private int failures;
 
     /**
      * A candidate in the election of its role.
@@ -59,24 +70,34 @@ public final class TetherLeaderInitiator implements SmartLifecycle, DisposableBe
 
     @Override
     public void start() {
-        if (standing == null) {
-            tether.locks.Candidate now =
-                    locks.elect(prefix + candidate.getRole(), candidate.getId());
+        isRunning = true;
+        stand();
+    }
+
+    private void stand() {
+        tether.locks.Candidate now;
+        lock.lock();
+        try {
+            if (!isRunning || standing != null) {
+                return;
+            }
+            now = locks.elect(prefix + candidate.getRole(), candidate.getId());
             standing = now;
-            now.onElected(hold -> granted(now, hold));
+        } finally {
+            lock.unlock();
         }
+        now.onElected(hold -> granted(now, hold));
     }
 
     /** Resigns if it leads, and stands no more. */
     @Override
     public void stop() {
-        tether.locks.Candidate now = standing;
-        if (now == null) {
-            return;
-        }
+        tether.locks.Candidate now;
         Term term;
         lock.lock();
         try {
+            isRunning = false;
+            now = standing;
             standing = null;
             term = current;
             current = null;
@@ -86,12 +107,14 @@ public final class TetherLeaderInitiator implements SmartLifecycle, DisposableBe
         if (term != null) {
             term.revoke();
         }
-        now.close();
+        if (now != null) {
+            now.close();
+        }
     }
 
     @Override
     public boolean isRunning() {
-        return standing != null;
+        return isRunning;
     }
 
     @Override
@@ -100,7 +123,7 @@ public final class TetherLeaderInitiator implements SmartLifecycle, DisposableBe
     }
 
     private void granted(tether.locks.Candidate by, Hold hold) {
-        Term term = new Term(hold);
+        Term term = new Term(by, hold);
         Term former;
         lock.lock();
         try {
@@ -119,7 +142,14 @@ public final class TetherLeaderInitiator implements SmartLifecycle, DisposableBe
         term.begin();
     }
 
+    /** In milliseconds, as the protocol has it (P-RETRY-1). */
+    private static long pauseAfter(int failuresBefore) {
+        long most = Math.min(1000, 20L << Math.min(failuresBefore, 6));
+        return Math.round(most * (1 + ThreadLocalRandom.current().nextDouble()) / 2);
+    }
+
     private final class Term implements Context {
+        private final tether.locks.Candidate by;
         private final Hold hold;
 
         /** The thread in which the candidate is granted it, while that takes. */
@@ -130,7 +160,8 @@ public final class TetherLeaderInitiator implements SmartLifecycle, DisposableBe
         private boolean isRevoked;
         private volatile boolean isOver;
 
-        Term(Hold hold) {
+        Term(tether.locks.Candidate by, Hold hold) {
+            this.by = by;
             this.hold = hold;
         }
 
@@ -150,17 +181,51 @@ public final class TetherLeaderInitiator implements SmartLifecycle, DisposableBe
                 if (!isOver) {
                     publisher.publishOnGranted(TetherLeaderInitiator.this, this, getRole());
                 }
+                succeeded();
             } catch (InterruptedException interrupted) {
                 if (!isOver) {
                     LOG.warn("the candidate for {} was interrupted: it resigns", getRole());
-                    this.yield();
+                    failed();
                     Thread.currentThread().interrupt();
                 }
             } catch (RuntimeException | Error error) {
                 LOG.error("the candidate for {} failed: it resigns", getRole(), error);
-                this.yield();
+                failed();
             } finally {
                 begun();
+            }
+        }
+
+        private void succeeded() {
+            lock.lock();
+            try {
+                failures = 0;
+            } finally {
+                lock.unlock();
+            }
+        }
+
+        /** Resigns, and stands again after a pause; after a loss or a yield it stands already. */
+        private void failed() {
+            long pause;
+            lock.lock();
+            try {
+                if (isOver || standing != by) {
+                    return;
+                }
+                standing = null;
+                pause = pauseAfter(failures);
+                failures++;
+                revoke();
+            } finally {
+                lock.unlock();
+            }
+            CompletableFuture.delayedExecutor(pause, TimeUnit.MILLISECONDS)
+                    .execute(TetherLeaderInitiator.this::stand);
+            try {
+                by.close();
+            } catch (TetherException error) {
+                LOG.warn("the candidate for {} has not resigned in order", getRole(), error);
             }
         }
 
@@ -206,11 +271,20 @@ public final class TetherLeaderInitiator implements SmartLifecycle, DisposableBe
                 }
                 if (isGranted && !isRevoked) {
                     isRevoked = true;
-                    candidate.onRevoked(this);
-                    publisher.publishOnRevoked(TetherLeaderInitiator.this, this, getRole());
+                    revoked();
                 }
             } finally {
                 lock.unlock();
+            }
+        }
+
+        /** A candidate that fails here resigns all the same. */
+        private void revoked() {
+            try {
+                candidate.onRevoked(this);
+                publisher.publishOnRevoked(TetherLeaderInitiator.this, this, getRole());
+            } catch (RuntimeException error) {
+                LOG.error("the candidate for {} failed as its term ended", getRole(), error);
             }
         }
 

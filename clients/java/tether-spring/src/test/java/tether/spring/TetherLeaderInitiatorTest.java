@@ -1,10 +1,12 @@
 package tether.spring;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
 import java.util.List;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
@@ -40,6 +42,11 @@ class TetherLeaderInitiatorTest {
     }
 
     private TetherLeaderInitiator initiator(TetherLocks locks, String role, Granted work) {
+        return initiator(locks, role, work, () -> {});
+    }
+
+    private TetherLeaderInitiator initiator(
+            TetherLocks locks, String role, Granted work, Runnable end) {
         AbstractCandidate candidate =
                 new AbstractCandidate("me", role) {
                     @Override
@@ -51,6 +58,7 @@ class TetherLeaderInitiatorTest {
                     @Override
                     public void onRevoked(Context context) {
                         told.add("revoked");
+                        end.run();
                     }
                 };
         return new TetherLeaderInitiator(locks, "", candidate, new Published());
@@ -138,6 +146,33 @@ class TetherLeaderInitiatorTest {
             assertTold("granted", "revoked", "published that it is revoked");
             others.elect(role, "other").awaitTerm();
             initiator.stop();
+        }
+    }
+
+    /** The pauses are at least 10, 20, 40, 80 and 160 ms (P-RETRY-1). */
+    @Test
+    void workThatAlwaysFailsPausesBeforeItStandsAgain(TestInfo test) throws Exception {
+        String role = test.getDisplayName();
+        List<Long> began = new CopyOnWriteArrayList<>();
+        Runnable fail =
+                () -> {
+                    throw new IllegalStateException("as work may");
+                };
+        Granted work =
+                () -> {
+                    began.add(System.nanoTime());
+                    fail.run();
+                };
+        try (TetherLocks locks = TetherLocks.builder(server.uri()).build()) {
+            TetherLeaderInitiator initiator = initiator(locks, role, work, fail);
+            initiator.start();
+            for (int term = 0; term < 6; term++) {
+                assertTold("granted", "revoked");
+            }
+            long passed = TimeUnit.NANOSECONDS.toMillis(began.get(5) - began.get(0));
+            assertTrue(passed >= 300, "six terms within " + passed + " ms");
+            initiator.stop();
+            server.awaitCrowd(role, 0, 0);
         }
     }
 
