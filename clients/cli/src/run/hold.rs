@@ -319,7 +319,7 @@ async fn acquire_majority(request: &Request, attempts: &Attempts) -> Result<Hold
 }
 
 impl Request {
-    fn has_session(&self) -> bool {
+    pub fn has_session(&self) -> bool {
         !self.quorum.is_empty() || !self.grace.is_zero()
     }
 

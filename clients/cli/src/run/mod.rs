@@ -28,6 +28,7 @@ use std::path::Path;
 use std::pin::pin;
 use std::process;
 use std::time::Duration;
+use tether_client::Unfit;
 use tokio::time::{sleep, timeout};
 
 /// How long servers may take to hear, at the end, that nothing is wanted any more.
@@ -62,9 +63,16 @@ pub fn run(target: Target, options: &options::Run) -> u8 {
         return complain(codes::USAGE, why);
     }
     for url in &options.quorum {
-        if let Err(why) = Target::parse(url) {
-            return complain(codes::USAGE, format!("--quorum: {why}"));
-        }
+        let why = match Target::parse(url) {
+            Ok(Target::Server(_)) => continue,
+            Ok(Target::Sentinels { .. }) => "each server has a URL of its own".to_owned(),
+            Err(why) => why,
+        };
+        return complain(codes::USAGE, format!("--quorum: {why}"));
+    }
+    if !matches!(options.quorum.len(), 0 | 3 | 5) {
+        let why = timing::complaint(&Unfit::Servers(options.quorum.len()));
+        return complain(codes::USAGE, format!("--quorum: {why}"));
     }
     let mode = match options.permits {
         Some(permits) => Mode::Permits {
@@ -111,7 +119,7 @@ fn perform(task: &Task, once: bool) -> u8 {
     let Request {
         grace, kill_after, ..
     } = task.request;
-    if !grace.is_zero()
+    if task.request.has_session()
         && let Err(unfit) = tether_client::timing::fence(grace, kill_after)
     {
         return complain(codes::USAGE, timing::complaint(&unfit));

@@ -270,7 +270,14 @@ fn a_lock_can_be_shared_and_permits_can_be_had() {
 fn each_way_to_fail_has_its_code() {
     let world = World::new();
     world.server.resp3().run("SET text hello");
-    let cases: [(&[&str], i32, &str); 9] = [
+    let three = [
+        "redis://127.0.0.1:1",
+        "redis://127.0.0.1:2",
+        "redis://127.0.0.1:3",
+    ]
+    .join(",");
+    let sentinels = three.replace("redis://127.0.0.1:1", "redis+sentinel://127.0.0.1/m");
+    let cases: [(&[&str], i32, &str); 12] = [
         (
             &["report", "--", "/nowhere/at-all"],
             127,
@@ -300,6 +307,21 @@ fn each_way_to_fail_has_its_code() {
             "--url: a URL is ",
         ),
         (&["report", "true"], 64, "Usage"),
+        (
+            &["--quorum", "redis://a,redis://b", "report", "--", "true"],
+            64,
+            "--quorum: ",
+        ),
+        (
+            &["--quorum", &sentinels, "report", "--", "true"],
+            64,
+            "--quorum: each server has a URL of its own",
+        ),
+        (
+            &["--grace", "0", "--quorum", &three, "report", "--", "true"],
+            64,
+            "--grace 0 is too short",
+        ),
         (
             &["--grace", "6s", "report", "--", "true"],
             64,
