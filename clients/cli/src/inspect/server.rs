@@ -46,15 +46,22 @@ impl Failure {
         if error.is_timeout() {
             return Failure::silent(server);
         }
+        // Of several commands at once the first that was refused.
+        let refused = error.clone().into_server_errors();
+        let refused = refused.as_deref().and_then(|errors| errors.first());
+        let (code, detail) = match refused {
+            Some((_, refused)) => (Some(refused.code()), refused.details()),
+            None => (error.code(), error.detail()),
+        };
         let code = match error.kind() {
             ErrorKind::AuthenticationFailed => Some("WRONGPASS"),
-            _ => error.code(),
+            _ => code,
         };
         let Some(code) = code else {
             let why = format!("{server}: {error}");
             return Failure::Unreachable(advice::with(&why, "UNREACHABLE"));
         };
-        let detail = error.detail().unwrap_or_default();
+        let detail = detail.unwrap_or_default();
         if detail.contains("unknown command") {
             return Failure::no_module(server);
         }
