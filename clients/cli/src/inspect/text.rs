@@ -23,6 +23,14 @@ pub fn shown(bytes: &[u8]) -> String {
     text
 }
 
+/// A sentence about a name, which is cut where the line is too long.
+pub fn sentence(name: &str, rest: &str, width: Option<usize>) -> String {
+    let room = width.map_or(usize::MAX, |width| {
+        width.saturating_sub(rest.chars().count()).max(SHORTEST)
+    });
+    format!("{}{rest}", output::cut(name, room))
+}
+
 /// Two units at most: 812ms, 9.1s, 4m12s, 3h05m, 2d04h.
 pub fn time(milliseconds: i64) -> String {
     let time = Duration::from_millis(u64::try_from(milliseconds).unwrap_or(0));
@@ -120,6 +128,15 @@ mod tests {
         assert_eq!(shown("a\u{9b}2J".as_bytes()), "a\\u{9b}2J");
         assert_eq!(shown("a\u{202e}b".as_bytes()), "a\\u{202e}b");
         assert_eq!(shown(b"\xff\\"), "\\xff\\\\");
+    }
+
+    #[test]
+    fn the_name_is_what_a_sentence_lacks_where_it_is_too_long() {
+        let of = |width| sentence("a long name", ": taken", width);
+        assert_eq!(of(None), "a long name: taken");
+        assert_eq!(of(Some(18)), "a long name: taken");
+        assert_eq!(of(Some(17)), "a long na…: taken");
+        assert_eq!(of(Some(5)), "a long …: taken");
     }
 
     #[test]

@@ -20,7 +20,10 @@ pub fn who(target: &Target, options: &Who) -> Result<u8, Failure> {
     let Some(key) = key else {
         match options.json {
             true => print_json(&serde_json::Value::Null)?,
-            false => print(&format!("{name}: nobody holds it or waits for it\n"))?,
+            false => {
+                let rest = ": nobody holds it or waits for it\n";
+                print(&text::sentence(&name, rest, output::width()))?;
+            }
         }
         return Ok(code);
     };
@@ -73,7 +76,8 @@ fn described(name: &str, key: &Map) -> Result<Page, Failure> {
     let holders = count("holder-count", "holder");
     let waiters = count("waiter-count", "waiter");
     let mut described = Page::default();
-    described.line(format!("{name}: {kind}, {holders}, {waiters}"));
+    let rest = format!(": {kind}, {holders}, {waiters}");
+    described.line(text::sentence(name, &rest, output::width()));
     let rows: Vec<_> = key.maps("holders")?.iter().map(holder).collect();
     if !rows.is_empty() {
         let [name, host, pid] = names::TITLES;

@@ -29,7 +29,8 @@ pub fn why(target: &Target, options: &Why) -> Result<u8, Failure> {
 fn described(server: &mut Server, name: &str, steps: &[Map]) -> Page {
     let mut described = Page::default();
     if steps.is_empty() {
-        described.line(format!("{name}: nothing is in the way"));
+        let rest = ": nothing is in the way";
+        described.line(text::sentence(name, rest, output::width()));
         return described;
     }
     let is_holder = |step: &&Map| step.text("cause") == "holder";
@@ -55,7 +56,10 @@ fn described(server: &mut Server, name: &str, steps: &[Map]) -> Page {
     for step in steps.iter().filter(|step| !is_holder(step)) {
         let left = step.number("left-ms").unwrap_or(0);
         let what = match step.text("cause").as_str() {
-            "unheld" => format!("{name}: a key that nobody holds stands there"),
+            "unheld" => {
+                let rest = ": a key that nobody holds stands there";
+                text::sentence(name, rest, output::width())
+            }
             "quarantine" => format!("the quarantine after the start: {} left", text::time(left)),
             "pause" => "the server wants no writes (CLIENT PAUSE, or a failover)".to_owned(),
             "replicas" => "fewer replicas than min-replicas-to-write".to_owned(),
