@@ -195,9 +195,13 @@ impl Work {
 
 /// The name of a key.
 fn key() -> impl TypedValueParser<Value = OsString> {
-    OsStringValueParser::new().try_map(|key| match key.is_empty() {
-        true => Err("a key cannot be empty"),
-        false => Ok(key),
+    not_empty("a key cannot be empty")
+}
+
+fn not_empty(why: &'static str) -> impl TypedValueParser<Value = OsString> {
+    OsStringValueParser::new().try_map(move |text| match text.is_empty() {
+        true => Err(why),
+        false => Ok(text),
     })
 }
 
@@ -406,7 +410,8 @@ pub struct Presence {
     #[arg(long)]
     pub json: bool,
 
-    /// What the names begin with
+    /// What the names begin with; after -- if that begins with `-`
+    #[arg(value_parser = not_empty("a prefix cannot be empty"))]
     pub prefix: OsString,
 }
 
@@ -688,6 +693,7 @@ mod tests {
             &["tether", "log", ""],
             &["tether", "watch", "a", ""],
             &["tether", "kick", ""],
+            &["tether", "presence", ""],
         ] {
             let why = Options::try_parse_from(words).unwrap_err().to_string();
             assert!(why.contains("cannot be empty"), "{words:?}: {why}");
