@@ -105,6 +105,36 @@ pub fn name(address: &ConnectionInfo) -> String {
     address.addr().to_string()
 }
 
+/// How a shell speaks to it; without the password, which is asked for.
+pub fn redis_cli(address: &ConnectionInfo) -> String {
+    let place = match address.addr() {
+        ConnectionAddr::Tcp(host, port) => format!("-h {} -p {port}", quoted(host)),
+        ConnectionAddr::TcpTls { host, port, .. } => {
+            format!("-h {} -p {port} --tls", quoted(host))
+        }
+        ConnectionAddr::Unix(path) => format!("-s {}", quoted(&path.display().to_string())),
+        other => quoted(&other.to_string()),
+    };
+    let settings = address.redis_settings();
+    let mut words = format!("redis-cli {place}");
+    if settings.password().is_some() {
+        if let Some(user) = settings.username() {
+            words.push_str(&format!(" --user {}", quoted(user)));
+        }
+        words.push_str(" --askpass");
+    }
+    words
+}
+
+/// A word for a shell.
+pub fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "._-:/@%+=,".contains(letter);
+    match word.chars().all(is_plain) && !word.is_empty() {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
 /// Whether the server is certainly on this machine, or behind a port of it.
 pub fn is_here(address: &ConnectionInfo) -> bool {
     match address.addr() {
@@ -146,6 +176,23 @@ mod tests {
         assert_eq!(name(&other), "other:7");
         assert_eq!(other.redis_settings().username(), Some("me"));
         assert_eq!(other.redis_settings().db(), 2);
+    }
+
+    #[test]
+    fn a_shell_speaks_to_it_in_the_same_way_too() {
+        for (url, words) in [
+            ("redis://one:7", "redis-cli -h one -p 7"),
+            ("rediss://one", "redis-cli -h one -p 6379 --tls"),
+            (
+                "redis://me:se%20cret@one",
+                "redis-cli -h one -p 6379 --user me --askpass",
+            ),
+            ("redis://:secret@one", "redis-cli -h one -p 6379 --askpass"),
+            ("unix:///a%20b", "redis-cli -s '/a b'"),
+        ] {
+            assert_eq!(redis_cli(&of(url).unwrap()), words);
+        }
+        assert_eq!(quoted("it's; rm"), r"'it'\''s; rm'");
     }
 
     #[test]

@@ -1070,6 +1070,34 @@ fn doctor_finds_settings_that_no_file_has() {
     assert!(!said.contains(note), "{said}");
 }
 
+/// As the package has it: the settings are in a file that the main file includes. What is advised leaves nothing to advise.
+#[test]
+fn doctor_has_a_setting_written_where_it_stands() {
+    let mut server = Server::start();
+    let included = server.folder().join("tether.conf");
+    std::fs::write(&included, "# ours\ntether.quarantine 0\n").unwrap();
+    server.restart(&[&format!("include {}", included.display())]);
+    server.resp2().run("CONFIG SET tether.quarantine 7000");
+    let finding = |said: &str| {
+        let findings = said.lines().map(json);
+        let mut of_it = findings.filter(|finding| {
+            let what = finding["finding"].as_str().unwrap();
+            what.contains("tether.quarantine is ")
+        });
+        of_it.next()
+    };
+    let found = finding(&succeed(&server, &["doctor", "--json"])).expect("a finding");
+    let what = found["finding"].as_str().unwrap();
+    assert!(what.contains("tether.conf line 2"), "{what}");
+    let command = found["command"].as_str().unwrap();
+    let done = Command::new("sh").args(["-c", command]).status().unwrap();
+    assert!(done.success(), "{command}");
+    assert_eq!(finding(&succeed(&server, &["doctor", "--json"])), None);
+    // Which Sentinel sends.
+    server.resp2().run("CONFIG REWRITE");
+    assert_eq!(finding(&succeed(&server, &["doctor", "--json"])), None);
+}
+
 /// Somebody holds the key at each moment, and soon another one: whoever it is by then is ended.
 #[test]
 fn kick_ends_a_holder_also_while_the_key_changes_hands() {

@@ -118,15 +118,7 @@ impl Findings<'_> {
 
     /// A command for the server.
     fn cli(&self, words: &str) -> String {
-        cli(&self.node.name, words)
-    }
-}
-
-/// For the server of this name.
-fn cli(name: &str, words: &str) -> String {
-    match name.rsplit_once(':') {
-        Some((host, port)) => format!("redis-cli -h {host} -p {port} {words}"),
-        None => format!("redis-cli -s {name} {words}"),
+        format!("{} {words}", self.node.cli)
     }
 }
 
@@ -195,7 +187,7 @@ pub fn of_sentinel(sentinel: &Sentinel, master: &str, grace: Duration) -> Vec<Fi
         server: name.clone(),
         what,
         advice: Some(advice.to_owned()),
-        command: Some(cli(name, words)),
+        command: Some(format!("{cli} {words}")),
     };
     let mut found = Vec::new();
     let down_after = Duration::from_millis(*down_after_ms);
@@ -439,6 +431,8 @@ fn rewritten(findings: &mut Findings) {
         if let [.., hidden, last] = said.as_slice()
             && hidden.is_included != last.is_included
             && hidden.first() != last.first()
+            // Files that name every setting, as those of this project do, have it at its default until somebody wants another.
+            && hidden.first() != default
         {
             findings.warn(
                 format!(
@@ -453,15 +447,24 @@ fn rewritten(findings: &mut Findings) {
             );
         }
         let written = said.last().map_or(default.to_owned(), |line| line.first());
-        if let Some(now) = node.setting(name).filter(|now| *now != written) {
-            findings.note(
-                format!(
-                    "{name} is {now}, and {written} after a restart: its file says nothing else"
-                ),
+        let Some(now) = node.setting(name).filter(|now| *now != written) else {
+            continue;
+        };
+        let (place, advice, command) = match said.last() {
+            // CONFIG REWRITE would leave that line, and append another one to the main file.
+            Some(line) if line.is_included => (
+                format!("as {} says", line.place()),
+                "If it is not given when the server starts, write it into that file:",
+                line.replacement(now),
+            ),
+            _ => (
+                "its file says nothing else".to_owned(),
                 "If it is not given when the server starts, write it down:",
                 findings.cli("CONFIG REWRITE"),
-            );
-        }
+            ),
+        };
+        let what = format!("{name} is {now}, and {written} after a restart: {place}");
+        findings.note(what, advice, command);
     }
 }
 
@@ -894,6 +897,15 @@ mod tests {
             line(3, false, "tether.quarantine", "5"),
         ];
         node.lines = Some([&always[..], &twice].concat());
+        let defaults = [
+            line(7, true, "tether.quarantine", "0"),
+            line(3, false, "tether.quarantine", "5"),
+        ];
+        let with_defaults = Node {
+            lines: Some([&always[..], &defaults].concat()),
+            ..node.clone()
+        };
+        assert_eq!(bad(of_server(&with_defaults)), []);
         let (level, what) = one(of_server(&node));
         assert_eq!(level, Level::Warning);
         assert!(
@@ -907,12 +919,22 @@ mod tests {
             what.contains("tether.quarantine is 5, and 0 after a restart"),
             "{what}"
         );
+        // As the package has it. CONFIG REWRITE would make this one the setting that is given twice.
+        let included = line(7, true, "tether.quarantine", "0");
+        node.lines = Some([&always[..], &[included]].concat());
+        let found = of_server(&node);
+        let note = found.iter().find(|finding| finding.level == Level::Note);
+        let note = note.expect("a note");
+        assert!(note.what.ends_with("as more.conf line 7 says"), "{note:?}");
+        let command = "sed -i '7s/.*/tether.quarantine 5/' more.conf";
+        assert_eq!(note.command.as_deref(), Some(command));
     }
 
     #[test]
     fn sentinels_are_in_time_for_the_grace() {
         let sentinel = |down_after_ms, others, quorum| Sentinel {
             name: "s:1".to_owned(),
+            cli: "redis-cli -h s -p 1".to_owned(),
             down_after_ms,
             others,
             quorum,

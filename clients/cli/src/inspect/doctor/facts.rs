@@ -30,6 +30,8 @@ const SETTINGS: [&str; 14] = [
 #[derive(Clone, Debug, Default)]
 pub struct Node {
     pub name: String,
+    /// How a shell speaks to it.
+    pub cli: String,
     /// Of the module; None where it is not loaded.
     pub version: Option<String>,
     /// What is left of its quarantine, in milliseconds.
@@ -65,6 +67,7 @@ impl Node {
         let (lines, loaded) = files(address, &info, server)?;
         Ok(Node {
             name: address::name(address),
+            cli: address::redis_cli(address),
             lines,
             loaded,
             version: about.as_ref().map(|about| about.text("version")),
@@ -160,6 +163,7 @@ fn link(about: &str) -> Option<Link> {
 #[derive(Clone, Debug, Default)]
 pub struct Sentinel {
     pub name: String,
+    pub cli: String,
     /// Until it takes a master that is silent for dead.
     pub down_after_ms: u64,
     pub others: u64,
@@ -170,6 +174,7 @@ pub struct Sentinel {
 impl Sentinel {
     pub fn examine(url: &str, master: &str) -> Result<Sentinel, Failure> {
         let address = address::of(url).map_err(|error| Failure::Failed(error.to_string()))?;
+        let cli = address::redis_cli(&address);
         let mut server = Server::connect(address)?;
         let about: Map = server.ask(cmd("SENTINEL").arg("MASTER").arg(master))?;
         let number = |name| about.text(name).parse().unwrap_or(0);
@@ -178,6 +183,7 @@ impl Sentinel {
             others: number("num-other-sentinels"),
             quorum: number("quorum"),
             name: server.name.clone(),
+            cli,
         })
     }
 }

@@ -4,6 +4,7 @@
 //! the `loadmodule` line is in such a file, it appends another one, and with two the server does not start. A setting that it appends
 //! counts from then on, and not the included one.
 
+use crate::address;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,13 @@ impl Line {
     /// The first word of its value, with or without quotation marks.
     pub fn first(&self) -> String {
         first_word(&self.value)
+    }
+
+    /// A command of a shell that gives it another value.
+    pub fn replacement(&self, value: &str) -> String {
+        let file = address::quoted(&self.file.display().to_string());
+        let (number, name) = (self.number, &self.name);
+        format!("sed -i '{number}s/.*/{name} {value}/' {file}")
     }
 
     /// Whether it loads this library.
