@@ -165,6 +165,17 @@ pub fn at(address: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
     address.clone().set_addr(there)
 }
 
+/// The same for a node as another one of its cluster names it: one without a host is at the host of the one that says it.
+pub fn at_node(address: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
+    let here = match address.addr() {
+        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
+        // It is asked by a socket of this machine.
+        _ => "127.0.0.1",
+    };
+    let is_unsaid = host.is_empty() || host == "?";
+    at(address, if is_unsaid { here } else { host }, port)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,6 +16,11 @@ pub fn on(code: &str) -> Option<&'static str> {
             "put `loadmodule /path/to/libtether.so` into the server's configuration, and restart it"
         }
         "NOPUSH" => "run `tether qualify` on the server's machine",
+        "CROSSSLOT" => {
+            "in a cluster, watch keys of one slot, or each by itself; a prefix needs a hash tag, as in workers:{eu}:"
+        }
+        "MOVED" | "ASK" | "TRYAGAIN" => "a slot of the cluster is moving; try again",
+        "CLUSTERDOWN" => "see CLUSTER INFO: slots have no master",
         "UNREACHABLE" => "see that a server runs there, or name another with --url or TETHER_URL",
         "ANNOUNCE" => "take another name for --announce, or wait with --wait",
         _ => return None,

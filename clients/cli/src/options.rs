@@ -18,7 +18,7 @@ pub struct Options {
     /// The server: redis://[user:password@]host[:port][/database], rediss:// for TLS, unix:///path
     ///
     /// Or the master that Sentinels name: redis+sentinel://[user:password@]host[:port],host[:port]/name[/database], with the user
-    /// and password of the servers; rediss+sentinel:// for TLS.
+    /// and password of the servers; rediss+sentinel:// for TLS. Of a cluster it is any node.
     #[arg(
         long,
         global = true,
@@ -225,7 +225,7 @@ fn announcement(text: OsString) -> Result<Announcement, &'static str> {
 
 /// List the keys that are held or waited for
 ///
-/// Like SCAN: keys that change while it runs may or may not be listed.
+/// Like SCAN: keys that change while it runs may or may not be listed. In a cluster all masters are asked.
 #[derive(Args, Debug)]
 #[command(before_help = "Example: tether ls 'report*'")]
 pub struct Ls {
@@ -282,7 +282,7 @@ pub struct Why {
 
 /// Show locks that were lost (not released), newest first, and why
 ///
-/// The exit code is 1 if none was lost.
+/// The exit code is 1 if none was lost. In a cluster all masters are asked.
 #[derive(Args, Debug)]
 #[command(before_help = "Example: tether log report")]
 pub struct Log {
@@ -301,7 +301,8 @@ pub struct Log {
 
 /// List the sessions of all connections, the oldest first
 ///
-/// This needs an administrator's rights. SESSION.KILL ends a session by its id.
+/// This needs an administrator's rights. SESSION.KILL ends a session by its id. In a cluster all masters are asked, one after the
+/// other; SERVER says which one has the session.
 #[derive(Args, Debug)]
 #[command(before_help = "Example: tether sessions")]
 pub struct Sessions {
@@ -315,7 +316,7 @@ pub struct Sessions {
 /// On a terminal it redraws the screen: `q` quits, `s` sorts by the next order, `/` asks for a filter (Esc shows all keys again).
 /// Elsewhere it prints one refresh after the other, with an empty line in between; Ctrl-C ends it. The counters are the server's, the
 /// keys those of the database in --url. One refresh reads at most 10,000 keys; if there are more, the next one continues there, and
-/// the busiest keys so far stay. When the connection breaks, it exits with 69.
+/// the busiest keys so far stay. When the connection breaks, it exits with 69. In a cluster it shows the node in --url only.
 #[derive(Args, Debug)]
 #[command(before_help = "Example: tether top --once")]
 pub struct Top {
@@ -375,7 +376,7 @@ pub enum Order {
 /// Print whether keys exist, then each change as it happens
 ///
 /// The first line of a key says EXIST or NOEXIST, each further one ADD or DEL. When the connection breaks, changes may be missed,
-/// so tether exits with 69 and does not reconnect.
+/// so tether exits with 69 and does not reconnect. In a cluster all keys must be in one slot, and it exits with 69 if that moves.
 #[derive(Args, Debug)]
 #[command(before_help = "Example: tether watch report")]
 pub struct Watch {
@@ -398,7 +399,8 @@ pub struct Watch {
 ///
 /// On a terminal it redraws the table at each change. Elsewhere it prints the table, and then a line for each change: ADD or SET
 /// with key, token and value; DEL with key, token and reason; FLUSHED. If the server ends the watch (END with a reason), it
-/// prints a new table. When the connection breaks, it ends (exit code 69). With --once, the exit code is 1 if there are none.
+/// prints a new table. When the connection breaks, it ends (exit code 69). With --once, the exit code is 1 if there are none. In a
+/// cluster the prefix must hold a whole hash tag, as in workers:{eu}:
 #[derive(Args, Debug)]
 #[command(before_help = "Example: tether presence --once workers:")]
 pub struct Presence {
@@ -438,9 +440,9 @@ pub struct Kick {
 
 /// Check that a server, its replicas and their settings are fit for locks, and say what to do
 ///
-/// Replicas are those that the server names, and theirs; user and password are the same for all. Each finding has a command that
-/// does something about it, or shows more. A note is a choice that is as it is by default. The exit code is 1 if something is wrong,
-/// and 0 if there are only warnings.
+/// Replicas are those that the server names, and theirs; in a cluster all masters are looked at, and their replicas. User and password
+/// are the same for all. Each finding has a command that does something about it, or shows more. A note is a choice that is as it is
+/// by default. The exit code is 1 if something is wrong, and 0 if there are only warnings.
 #[derive(Args, Debug)]
 #[command(before_help = "Example: tether doctor")]
 pub struct Doctor {
@@ -483,6 +485,8 @@ Exit codes:
   125   tether itself failed";
 
 /// Print the module's metrics in the text format of Prometheus
+///
+/// In a cluster they are those of the node in --url only.
 #[derive(Args, Debug)]
 #[command(before_help = "Example: tether metrics")]
 pub struct Metrics {

@@ -344,6 +344,13 @@ impl Route {
         &self.node
     }
 
+    /// Host and port of the node of a cluster.
+    #[cfg(feature = "internals")]
+    pub fn place(&self) -> Option<String> {
+        let place = self.cluster.map.known().connections[self.number].clone();
+        place.map(|(host, port)| format!("{host}:{port}"))
+    }
+
     /// The request as it is made there, with what is left of its time.
     pub fn ask(&self, ask: &Ask) -> Ask {
         let left = |wait: Duration| match wait {

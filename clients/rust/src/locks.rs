@@ -2,6 +2,8 @@
 
 use crate::address::Address;
 use crate::cluster::Cluster;
+#[cfg(feature = "internals")]
+use crate::cluster::Route;
 use crate::core::{Ask, Bytes, Config, Kind, Mode};
 use crate::election::Election;
 use crate::error::Error;
@@ -239,10 +241,12 @@ impl Locks {
         LeaderWatch::new(&self.cluster, name.as_ref().to_vec())
     }
 
+    /// Why the server is not reached that has this key, and which node of a cluster that is.
     #[cfg(feature = "internals")]
     #[doc(hidden)]
-    pub fn trouble(&self) -> watch::Receiver<Trouble> {
-        self.cluster.first().trouble()
+    pub fn trouble(&self, key: &[u8]) -> (Option<String>, watch::Receiver<Trouble>) {
+        let route = Route::of(&self.cluster, Some(&key.to_vec()));
+        (route.place(), route.node().trouble())
     }
 
     /// Whether nothing is held, waited for or on its way, as far as the server has answered.

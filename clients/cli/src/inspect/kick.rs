@@ -9,11 +9,11 @@ use redis::{Cmd, cmd};
 use std::os::unix::ffi::OsStrExt;
 
 pub fn kick(target: &Target, options: &Kick) -> Result<u8, Failure> {
-    let mut server = Server::at(target)?;
+    let key = options.key.as_bytes();
+    let (mut server, ()) = Server::with_answer(target, cmd("WATCH").arg(key))?;
     if server.is_replica()? {
         return Err(Failure::Refused(server.as_replica(REPLICA)));
     }
-    let key = options.key.as_bytes();
     let name = text::shown(key);
     let token = options.token.map(|token| token.to_string());
     let look = cmd("LOCK.INFO").arg(key).to_owned();

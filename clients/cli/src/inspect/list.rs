@@ -1,7 +1,7 @@
 //! `tether ls`
 
 use super::reply::Map;
-use super::server::{Failure, Server};
+use super::server::{Failure, Server, masters, of_several};
 use super::{REPLICA, found, print_json, print_page, text};
 use crate::address::Target;
 use crate::options::Ls;
@@ -16,9 +16,30 @@ const STEP: u32 = 1000;
 const NAMED: usize = 3;
 
 pub fn list(target: &Target, options: &Ls) -> Result<u8, Failure> {
-    let mut server = Server::at(target)?;
+    let mut masters = masters(target)?;
     let mut seen = HashSet::new();
     let mut rows = Vec::new();
+    for server in &mut masters {
+        list_of(server, options, &mut seen, &mut rows)?;
+    }
+    if !options.json {
+        rows.sort();
+        let mut page = Page::default();
+        let titles = ["KEY", "HOLDERS", "WAITERS", "HELD", of_several(&masters)];
+        text::table(&mut page, titles, &rows, output::width());
+        print_page(&page)?;
+    }
+    found(&mut masters[0], !seen.is_empty(), REPLICA)?;
+    Ok(0)
+}
+
+/// Adds the keys of this server, or prints them as JSON.
+fn list_of(
+    server: &mut Server,
+    options: &Ls,
+    seen: &mut HashSet<Vec<u8>>,
+    rows: &mut Vec<[String; 5]>,
+) -> Result<(), Failure> {
     let mut cursor = "0".to_owned();
     loop {
         let mut question = cmd("LOCK.LIST");
@@ -44,28 +65,19 @@ pub fn list(target: &Target, options: &Ls) -> Result<u8, Failure> {
                 continue;
             }
             if options.json {
-                print_json(&key.json())?;
+                print_json(&key.json_at(&server.name))?;
             } else {
-                rows.push(row(&key));
+                rows.push(row(&key, server));
             }
         }
         cursor = next;
         if cursor == "0" {
-            break;
+            return Ok(());
         }
     }
-    if !options.json {
-        rows.sort();
-        let mut page = Page::default();
-        let titles = ["KEY", "HOLDERS", "WAITERS", "HELD"];
-        text::table(&mut page, titles, &rows, output::width());
-        print_page(&page)?;
-    }
-    found(&mut server, !seen.is_empty(), REPLICA)?;
-    Ok(0)
 }
 
-fn row(key: &Map) -> [String; 4] {
+fn row(key: &Map, server: &Server) -> [String; 5] {
     let holders = match key.get("holders") {
         Value::Array(holders) => holders.as_slice(),
         _ => &[],
@@ -85,5 +97,6 @@ fn row(key: &Map) -> [String; 4] {
         key.text("waiters"),
         key.number("oldest-hold-ms")
             .map_or(String::new(), text::time),
+        server.name.clone(),
     ]
 }

@@ -1,51 +1,79 @@
 //! `tether log`
 
 use super::reply::Map;
-use super::server::{Failure, Server};
+use super::server::{Failure, masters, of_several};
 use super::{found, names, print_json, print_page, text};
 use crate::address::Target;
 use crate::options::Log;
 use crate::output::{self, Page};
 use redis::cmd;
+use std::cmp::Reverse;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const OF_A_REPLICA: &str = "how holds ended at its master is in the log there";
 
 pub fn log(target: &Target, options: &Log) -> Result<u8, Failure> {
-    let mut server = Server::at(target)?;
+    let mut masters = masters(target)?;
     let mut question = cmd("LOCK.LOG");
     question.arg("COUNT").arg(options.count);
     if let Some(key) = &options.key {
         question.arg("KEY").arg(key.as_bytes());
     }
-    let entries: Vec<Map> = server.ask(&question)?;
+    let mut entries: Vec<(String, Map)> = Vec::new();
+    for server in &mut masters {
+        let said: Vec<Map> = server.ask(&question)?;
+        let name = &server.name;
+        entries.extend(said.into_iter().map(|entry| (name.clone(), entry)));
+    }
+    if masters.len() > 1 {
+        entries.sort_by_key(|(_, entry)| Reverse(entry.number("time-ms")));
+        entries.truncate(usize::try_from(options.count).unwrap_or(usize::MAX));
+    }
     if options.json {
-        for entry in &entries {
-            print_json(&entry.json())?;
+        for (server, entry) in &entries {
+            print_json(&entry.json_at(server))?;
         }
     } else {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_or(0, |now| now.as_millis() as i64);
-        let rows: Vec<_> = entries.iter().map(|entry| row(entry, now)).collect();
+        let rows = entries
+            .iter()
+            .map(|(server, entry)| row(entry, server, now));
+        let rows: Vec<_> = rows.collect();
         let [name, host, pid] = names::TITLES;
         let titles = [
-            "AGO", "KEY", "LABEL", "TOKEN", "REASON", "HELD", "CLIENT", "ADDRESS", name, host, pid,
-            "USER", "WAITERS", "NEXT", "COUNT",
+            "AGO",
+            of_several(&masters),
+            "KEY",
+            "LABEL",
+            "TOKEN",
+            "REASON",
+            "HELD",
+            "CLIENT",
+            "ADDRESS",
+            name,
+            host,
+            pid,
+            "USER",
+            "WAITERS",
+            "NEXT",
+            "COUNT",
         ];
         let mut page = Page::default();
         text::table(&mut page, titles, &rows, output::width());
         print_page(&page)?;
     }
-    found(&mut server, !entries.is_empty(), OF_A_REPLICA)
+    found(&mut masters[0], !entries.is_empty(), OF_A_REPLICA)
 }
 
-fn row(entry: &Map, now: i64) -> [String; 15] {
+fn row(entry: &Map, server: &str, now: i64) -> [String; 16] {
     let ended = entry.number("time-ms").unwrap_or(now);
     let held = entry.number("held-ms");
     let [name, host, pid] = names::of(entry);
     [
         text::time(now - ended),
+        server.to_owned(),
         entry.text("key"),
         entry.text("label"),
         entry.text("token"),

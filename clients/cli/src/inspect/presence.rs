@@ -1,7 +1,7 @@
 //! `tether presence`: the temporary keys with a prefix, live. WATCHTP returns them page by page, and then each change is pushed.
 
 use super::pushed::Pushed;
-use super::server::{Failure, locate};
+use super::server::{Failure, REFERRALS, locate};
 use super::top::Screen;
 use super::{NOTHING, print, print_json, print_page, text};
 use crate::address::Target;
@@ -107,16 +107,23 @@ async fn snapshot(pushed: &mut Pushed, options: &Presence) -> Result<Members, Fa
 async fn pages(pushed: &mut Pushed, prefix: &[u8]) -> Result<Members, Failure> {
     let mut members = Members::new();
     let mut after = Bytes::new();
+    let mut referrals = 0;
     loop {
         let mut question = cmd("WATCHTP");
         question.arg(prefix);
         if !after.is_empty() {
             question.arg("AFTER").arg(&after);
         }
-        let page: RedisResult<Answer> = question.query_async(&mut pushed.connection).await;
+        let page: RedisResult<Answer> = pushed.ask(&question).await;
         let (next, keys) = match page {
             Err(error) if error.code() == Some("TRYAGAIN") => {
                 sleep(AGAIN_AFTER).await;
+                continue;
+            }
+            Err(error) if referrals < REFERRALS && pushed.follow(&error).await? => {
+                referrals += 1;
+                members.clear();
+                after.clear();
                 continue;
             }
             page => page.map_err(|error| Failure::of(&pushed.name, &error))?,

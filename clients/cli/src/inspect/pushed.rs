@@ -1,9 +1,12 @@
 //! A connection on which the server pushes, for the commands that follow something.
 
-use super::server::{Failure, PATIENCE};
+use super::server::{Failure, PATIENCE, referral};
 use crate::address;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ConnectionInfo, PushInfo, PushKind, Value, cmd};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, PushInfo, PushKind,
+    RedisError, RedisResult, Value, cmd,
+};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
@@ -14,14 +17,17 @@ const SILENCE: Duration = Duration::from_secs(5);
 pub struct Pushed {
     /// The server's host and port.
     pub name: String,
-    pub connection: MultiplexedConnection,
+    address: ConnectionInfo,
+    connection: MultiplexedConnection,
     pushes: UnboundedReceiver<PushInfo>,
+    /// Asked again with each ping, since a slot that moves to another server leaves its watches behind.
+    pub watch: Option<Cmd>,
 }
 
 impl Pushed {
     pub async fn connect(address: ConnectionInfo) -> Result<Pushed, Failure> {
         let name = address::name(&address);
-        let client = Client::open(address).map_err(|error| Failure::of(&name, &error))?;
+        let client = Client::open(address.clone()).map_err(|error| Failure::of(&name, &error))?;
         let (say, pushes) = unbounded_channel();
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(PATIENCE))
@@ -33,9 +39,24 @@ impl Pushed {
             .map_err(|error| Failure::of(&name, &error))?;
         Ok(Pushed {
             name,
+            address,
             connection,
             pushes,
+            watch: None,
         })
+    }
+
+    pub async fn ask<T: FromRedisValue>(&mut self, question: &Cmd) -> RedisResult<T> {
+        question.query_async(&mut self.connection).await
+    }
+
+    /// Connects to where the error refers to, in a cluster. Whether it did.
+    pub async fn follow(&mut self, error: &RedisError) -> Result<bool, Failure> {
+        match referral(&self.address, error) {
+            Some(there) => *self = Pushed::connect(there).await?,
+            None => return Ok(false),
+        }
+        Ok(true)
     }
 
     /// The next push of this kind of which `read` makes something.
@@ -70,6 +91,18 @@ impl Pushed {
         let ping = cmd("PING");
         let pong = timeout(PATIENCE, ping.query_async::<()>(&mut self.connection));
         let pong = pong.await.map_err(|_| Failure::silent(&self.name))?;
-        pong.map_err(|error| Failure::of(&self.name, &error))
+        pong.map_err(|error| Failure::of(&self.name, &error))?;
+        let Some(watch) = self.watch.clone() else {
+            return Ok(());
+        };
+        let moved = self.ask::<Value>(&watch).await.err();
+        match moved.and_then(|error| referral(&self.address, &error)) {
+            Some(there) => Err(Failure::Unreachable(format!(
+                "{}: the slot of these keys has moved to {}, and changes may have been missed",
+                self.name,
+                address::name(&there)
+            ))),
+            None => Ok(()),
+        }
     }
 }

@@ -52,6 +52,13 @@ impl Map {
             .collect::<serde_json::Map<_, _>>()
             .into()
     }
+
+    /// With the server that said it.
+    pub fn json_at(&self, server: &str) -> serde_json::Value {
+        let mut json = self.json();
+        json["server"] = json!(server);
+        json
+    }
 }
 
 /// `held-ms` is `held_ms`, which programs can write as a field.

@@ -6,7 +6,7 @@ use crate::advice;
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue, Pipeline,
-    RedisError, cmd,
+    RedisError, RedisResult, ServerErrorKind, Value, cmd,
 };
 use std::io;
 use std::time::Duration;
@@ -15,6 +15,9 @@ use tokio::time::timeout;
 
 /// How long a server may take to accept a connection, and to answer a question to the last byte.
 pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// So often a server refers to another one of its cluster.
+pub const REFERRALS: usize = 5;
 
 /// What is said of a server without the module.
 const NO_MODULE: &str = "this server does not have the module tether";
@@ -133,9 +136,58 @@ fn ask_sentinel(url: &str, master: &str) -> Result<(String, u16), Failure> {
     })
 }
 
+/// Every master of a cluster; outside of one the server alone, or the master that Sentinels name.
+pub fn masters(target: &Target) -> Result<Vec<Server>, Failure> {
+    let mut server = Server::at(target)?;
+    if !server.is_cluster()? {
+        return Ok(vec![server]);
+    }
+    let masters = server.masters()?;
+    masters.into_iter().map(Server::connect).collect()
+}
+
+/// The title of the column that says of which server a line is: empty, and with that no column, where it can be of one only.
+pub fn of_several(servers: &[Server]) -> &'static str {
+    if servers.len() > 1 { "SERVER" } else { "" }
+}
+
+/// In a cluster, where the server refers to that has what was asked for.
+pub fn referral(address: &ConnectionInfo, error: &RedisError) -> Option<ConnectionInfo> {
+    let (place, _) = error.redirect_node()?;
+    let is_moved = error.kind() == ErrorKind::Server(ServerErrorKind::Moved);
+    let (host, port) = place.rsplit_once(':').filter(|_| is_moved)?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    Some(address::at_node(address, host, port.parse().ok()?))
+}
+
+/// The master of each range of slots, each once; from the answer to CLUSTER SLOTS.
+fn masters_of(slots: &Value, asked: &ConnectionInfo) -> Vec<ConnectionInfo> {
+    let parts = |value: &Value| match value {
+        Value::Array(parts) => parts.clone(),
+        _ => Vec::new(),
+    };
+    let mut masters: Vec<ConnectionInfo> = Vec::new();
+    for range in parts(slots) {
+        let master = parts(&range).get(2).map(parts).unwrap_or_default();
+        let [host, Value::Int(port), ..] = master.as_slice() else {
+            continue;
+        };
+        let host: Option<String> = redis::from_redis_value(host.clone()).unwrap_or_default();
+        let Ok(port) = u16::try_from(*port) else {
+            continue;
+        };
+        let master = address::at_node(asked, &host.unwrap_or_default(), port);
+        if !masters.iter().any(|known| known.addr() == master.addr()) {
+            masters.push(master);
+        }
+    }
+    masters
+}
+
 pub struct Server {
     /// Host and port.
     pub name: String,
+    address: ConnectionInfo,
     connection: MultiplexedConnection,
     /// Nothing happens but while a question is asked. It is there to the end.
     runtime: Option<Runtime>,
@@ -148,7 +200,7 @@ impl Server {
 
     pub fn connect(address: ConnectionInfo) -> Result<Server, Failure> {
         let name = address::name(&address);
-        let client = Client::open(address).map_err(|error| Failure::of(&name, &error))?;
+        let client = Client::open(address.clone()).map_err(|error| Failure::of(&name, &error))?;
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::Failed(error.to_string()))?;
         let config = AsyncConnectionConfig::new()
@@ -162,16 +214,40 @@ impl Server {
         let connection = connection.map_err(|error| Failure::of(&name, &error))?;
         Ok(Server {
             name,
+            address,
             connection,
             runtime: Some(runtime),
         })
     }
 
+    /// The server that has the key of this question, in a cluster too, and its answer.
+    pub fn with_answer<T: FromRedisValue>(
+        target: &Target,
+        question: &Cmd,
+    ) -> Result<(Server, T), Failure> {
+        let mut server = Server::at(target)?;
+        for _ in 0..REFERRALS {
+            match server.answer(question)? {
+                Ok(answer) => return Ok((server, answer)),
+                Err(error) => match referral(&server.address, &error) {
+                    Some(there) => server = Server::connect(there)?,
+                    None => return Err(Failure::of(&server.name, &error)),
+                },
+            }
+        }
+        let answer = server.ask(question)?;
+        Ok((server, answer))
+    }
+
     pub fn ask<T: FromRedisValue>(&mut self, question: &Cmd) -> Result<T, Failure> {
+        let answer = self.answer(question)?;
+        answer.map_err(|error| Failure::of(&self.name, &error))
+    }
+
+    fn answer<T: FromRedisValue>(&mut self, question: &Cmd) -> Result<RedisResult<T>, Failure> {
         let runtime = self.runtime.as_ref();
         let runtime = runtime.ok_or_else(|| Failure::silent(&self.name))?;
-        let answer = runtime.block_on(question.query_async(&mut self.connection));
-        answer.map_err(|error| Failure::of(&self.name, &error))
+        Ok(runtime.block_on(question.query_async(&mut self.connection)))
     }
 
     /// The answers to several questions that are asked at once, in their order.
@@ -190,6 +266,22 @@ impl Server {
         let runtime = runtime.ok_or_else(|| Failure::silent(&self.name))?;
         let answers = runtime.block_on(all.query_async(&mut self.connection));
         answers.map_err(|error| Failure::of(&self.name, &error))
+    }
+
+    /// Whether it is a node of a cluster. HELLO needs no right.
+    pub fn is_cluster(&mut self) -> Result<bool, Failure> {
+        let about: Map = self.ask(&cmd("HELLO"))?;
+        Ok(about.text("mode") == "cluster")
+    }
+
+    /// The masters of its cluster.
+    pub fn masters(&mut self) -> Result<Vec<ConnectionInfo>, Failure> {
+        let slots: Value = self.ask(cmd("CLUSTER").arg("SLOTS"))?;
+        let masters = masters_of(&slots, &self.address);
+        match masters.is_empty() {
+            true => Ok(vec![self.address.clone()]),
+            false => Ok(masters),
+        }
     }
 
     /// Whether it says that it is one. Whoever may not ask is not told.
@@ -240,6 +332,29 @@ pub fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn masters_are_those_of_the_slots_each_once() {
+        let asked = address::of("redis://me:secret@here:7000/").unwrap();
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let node = |host: Value, port| Value::Array(vec![host, Value::Int(port), text("id")]);
+        let range = |first, last, nodes: &[Value]| {
+            let slots = [Value::Int(first), Value::Int(last)];
+            Value::Array([&slots, nodes].concat())
+        };
+        let replica = node(text("replica"), 7003);
+        let slots = Value::Array(vec![
+            range(0, 99, &[node(text("one"), 7001), replica.clone()]),
+            range(100, 199, &[node(Value::Nil, 7002), replica.clone()]),
+            range(200, 299, &[node(text("?"), 7003)]),
+            range(300, 399, &[node(text("one"), 7001)]),
+            range(400, 499, &[]),
+        ]);
+        let masters = masters_of(&slots, &asked);
+        let names: Vec<_> = masters.iter().map(address::name).collect();
+        assert_eq!(names, ["one:7001", "here:7002", "here:7003"]);
+        assert_eq!(masters[0].redis_settings().username(), Some("me"));
+    }
 
     #[test]
     fn a_field_is_found_by_its_whole_name() {

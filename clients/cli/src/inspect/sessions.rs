@@ -1,7 +1,7 @@
 //! `tether sessions`
 
 use super::reply::Map;
-use super::server::{Failure, Server};
+use super::server::{Failure, Server, masters, of_several};
 use super::{print_json, print_page, text};
 use crate::address::Target;
 use crate::options::Sessions;
@@ -9,16 +9,28 @@ use crate::output::{self, Page};
 use redis::cmd;
 
 pub fn sessions(target: &Target, options: &Sessions) -> Result<u8, Failure> {
-    let mut server = Server::at(target)?;
-    let sessions: Vec<Map> = server.ask(&cmd("SESSION.LIST"))?;
-    if options.json {
+    let mut masters = masters(target)?;
+    let mut rows = Vec::new();
+    for server in &mut masters {
+        let sessions: Vec<Map> = server.ask(&cmd("SESSION.LIST"))?;
         for session in &sessions {
-            print_json(&session.json())?;
+            match options.json {
+                true => print_json(&session.json_at(&server.name))?,
+                false => rows.push(row(session, server)),
+            }
         }
-    } else {
-        let rows: Vec<_> = sessions.iter().map(row).collect();
+    }
+    if !options.json {
         let titles = [
-            "ID", "CLIENT", "ADDRESS", "USER", "GRACE", "KEYS", "HOLDS", "WAITS",
+            "ID",
+            of_several(&masters),
+            "CLIENT",
+            "ADDRESS",
+            "USER",
+            "GRACE",
+            "KEYS",
+            "HOLDS",
+            "WAITS",
         ];
         let mut page = Page::default();
         text::table(&mut page, titles, &rows, output::width());
@@ -27,7 +39,7 @@ pub fn sessions(target: &Target, options: &Sessions) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn row(session: &Map) -> [String; 8] {
+fn row(session: &Map, server: &Server) -> [String; 9] {
     let client = match session.number("client") {
         Some(0) => "(detached)".to_owned(),
         _ => session.text("client"),
@@ -35,6 +47,7 @@ fn row(session: &Map) -> [String; 8] {
     let grace = session.number("grace-ms");
     [
         session.text("id"),
+        server.name.clone(),
         client,
         session.text("addr"),
         session.text("user"),

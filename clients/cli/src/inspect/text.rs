@@ -45,7 +45,8 @@ pub fn time(milliseconds: i64) -> String {
 }
 
 /// Columns that may be cut where a line is too long, if they are longer than that: names.
-const MAY_BE_CUT: [&str; 8] = [
+const MAY_BE_CUT: [&str; 9] = [
+    "SERVER",
     "KEY",
     "NAME",
     "HOST",
@@ -58,8 +59,8 @@ const MAY_BE_CUT: [&str; 8] = [
 const SHORTEST: usize = 8;
 const BETWEEN: &str = "  ";
 
-/// Columns as wide as their widest cell, two spaces apart. No space ends a line. If that is too wide, empty columns are left out, then
-/// names are cut, the longest first, and in the end lines.
+/// Columns as wide as their widest cell, two spaces apart; one without a title is left out. No space ends a line. If that is too
+/// wide, empty columns are left out, then names are cut, the longest first, and in the end lines.
 pub fn table<const N: usize>(
     page: &mut Page,
     titles: [&str; N],
@@ -72,12 +73,12 @@ pub fn table<const N: usize>(
             *width = cell.chars().count().max(*width);
         }
     }
-    let mut is_shown = [true; N];
+    let mut is_shown = titles.map(|title| !title.is_empty());
     if let Some(most) = width
         && total(&widths, &is_shown) > most
     {
         for (column, is_shown) in is_shown.iter_mut().enumerate() {
-            *is_shown = rows.is_empty() || rows.iter().any(|row| !row[column].is_empty());
+            *is_shown &= rows.is_empty() || rows.iter().any(|row| !row[column].is_empty());
         }
         while total(&widths, &is_shown) > most {
             let longest = (0..N)
@@ -158,6 +159,16 @@ mod tests {
         let mut page = Page::default();
         table(&mut page, titles, &rows, width);
         page.rendered(None, false).collect()
+    }
+
+    #[test]
+    fn a_column_without_a_title_is_left_out() {
+        for width in [None, Some(3)] {
+            assert_eq!(
+                lines(["A", "", "B"], &[["1", "2", "3"]], width),
+                ["A  B", "1  3"].map(|line| output::cut(line, width.unwrap_or(9)))
+            );
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `tether watch`
 
 use super::pushed::Pushed;
-use super::server::{Failure, locate};
+use super::server::{Failure, REFERRALS, locate};
 use super::{print, print_json, text};
 use crate::address::Target;
 use crate::guard;
@@ -37,11 +37,7 @@ pub fn watch(target: &Target, options: &Watch) -> Result<u8, Failure> {
 async fn follow(address: ConnectionInfo, options: &Watch) -> Result<u8, Failure> {
     let mut pushed = Pushed::connect(address).await?;
     let keys: Vec<&[u8]> = options.keys.iter().map(|key| key.as_bytes()).collect();
-    let states: Value = cmd("WATCHEX")
-        .arg(&keys)
-        .query_async(&mut pushed.connection)
-        .await
-        .map_err(|error| Failure::of(&pushed.name, &error))?;
+    let states = begin(&mut pushed, &keys).await?;
     // Without a command the signals do what they always do.
     let mut signals = match options.exec {
         Some(_) => Some(Signals::listen(ENDS)?),
@@ -65,6 +61,22 @@ async fn follow(address: ConnectionInfo, options: &Watch) -> Result<u8, Failure>
             return Ok(signals::end_by(signal));
         }
     }
+}
+
+/// What the keys are, at the server that has them.
+async fn begin(pushed: &mut Pushed, keys: &[&[u8]]) -> Result<Value, Failure> {
+    let question = cmd("WATCHEX").arg(keys).to_owned();
+    let mut states = pushed.ask(&question).await;
+    for _ in 0..REFERRALS {
+        match &states {
+            Err(error) if pushed.follow(error).await? => states = pushed.ask(&question).await,
+            _ => break,
+        }
+    }
+    let states = states.map_err(|error| Failure::of(&pushed.name, &error))?;
+    // In a cluster the keys are of one slot.
+    pushed.watch = keys.first().map(|key| cmd("WATCHEX").arg(key).to_owned());
+    Ok(states)
 }
 
 fn word(value: &Value) -> String {

@@ -10,11 +10,10 @@ use redis::cmd;
 use std::os::unix::ffi::OsStrExt;
 
 pub fn who(target: &Target, options: &Who) -> Result<u8, Failure> {
-    let mut server = Server::at(target)?;
     let mut question = cmd("LOCK.INFO");
     question.arg(options.key.as_bytes());
     question.arg("COUNT").arg(options.count);
-    let key: Option<Map> = server.ask(&question)?;
+    let (mut server, key): (_, Option<Map>) = Server::with_answer(target, &question)?;
     let name = text::shown(options.key.as_bytes());
     let code = found(&mut server, key.is_some(), REPLICA)?;
     let Some(key) = key else {
@@ -34,11 +33,11 @@ pub fn who(target: &Target, options: &Who) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// `held by client 45 (10.0.0.3:50744, web-3) since 4m12s`; None if nobody holds it by now, or that cannot be found out.
+/// `10.0.0.1:6379: held by client 45 (10.0.0.3:50744, web-3) since 4m12s`; None if nobody holds it by now, or that cannot be found
+/// out.
 pub fn held_by(target: &Target, key: &[u8]) -> Option<String> {
-    let mut server = Server::at(target).ok()?;
     let question = cmd("LOCK.INFO").arg(key).arg("COUNT").arg(1).to_owned();
-    let info: Option<Map> = server.ask(&question).ok()?;
+    let (server, info): (_, Option<Map>) = Server::with_answer(target, &question).ok()?;
     let info = info?;
     let holder = info.maps("holders").ok()?.into_iter().next()?;
     let who = match holder.text("session").as_str() {
@@ -50,7 +49,8 @@ pub fn held_by(target: &Target, key: &[u8]) -> Option<String> {
         _ => String::new(),
     };
     let held = text::time(holder.number("held-ms")?);
-    Some(format!("held by {who} since {held}{others}"))
+    let server = &server.name;
+    Some(format!("{server}: held by {who} since {held}{others}"))
 }
 
 /// Its address, and its name, if it has one.

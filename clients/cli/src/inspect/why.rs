@@ -10,8 +10,8 @@ use redis::cmd;
 use std::os::unix::ffi::OsStrExt;
 
 pub fn why(target: &Target, options: &Why) -> Result<u8, Failure> {
-    let mut server = Server::at(target)?;
-    let steps: Vec<Map> = server.ask(cmd("LOCK.WHY").arg(options.key.as_bytes()))?;
+    let question = cmd("LOCK.WHY").arg(options.key.as_bytes()).to_owned();
+    let (mut server, steps): (_, Vec<Map>) = Server::with_answer(target, &question)?;
     if options.json {
         for step in &steps {
             print_json(&step.json())?;

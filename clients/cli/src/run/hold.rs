@@ -105,7 +105,7 @@ impl Refusal {
 
 /// Who has it, as far as that can be found out soon.
 async fn taken(request: &Request) -> String {
-    let mut why = "it is taken".to_owned();
+    let mut why = format!("{}: it is taken", request.server());
     if request.quorum.is_empty() {
         let (target, key) = (request.target.clone(), request.key.clone());
         let asked = spawn_blocking(move || inspect::held_by(&target, &key));
@@ -114,8 +114,8 @@ async fn taken(request: &Request) -> String {
         }
     }
     match request.patience {
-        Patience::None => format!("{}: {why}; wait for it with --wait", request.server()),
-        _ => format!("{}: {why}, and the time to wait is over", request.server()),
+        Patience::None => format!("{why}; wait for it with --wait"),
+        _ => format!("{why}, and the time to wait is over"),
     }
 }
 
@@ -140,9 +140,10 @@ enum Held {
 pub async fn acquire(request: &Request, tell: impl Fn(&str)) -> Result<Hold, Refusal> {
     let mut attempts = Attempts::begin(request.patience);
     let is_told = Cell::new(false);
-    let tell = |why: &Error| {
+    let tell = |place: Option<&str>, why: &Error| {
         if !is_told.replace(true) {
-            tell(&format!("{}: {}", request.server(), bare(why)));
+            let server = place.map_or_else(|| request.server(), str::to_owned);
+            tell(&format!("{server}: {}", bare(why)));
         }
     };
     loop {
@@ -153,7 +154,7 @@ pub async fn acquire(request: &Request, tell: impl Fn(&str)) -> Result<Hold, Ref
         let pause = is_passing(&error).then(|| attempts.pause()).flatten();
         match pause {
             Some(pause) => {
-                tell(&error);
+                tell(None, &error);
                 sleep(pause).await;
             }
             None => return Err(Refusal::of(error, request).await),
@@ -173,7 +174,7 @@ fn bare(error: &Error) -> String {
 async fn attempt(
     request: &Request,
     attempts: &Attempts,
-    tell: &impl Fn(&Error),
+    tell: &impl Fn(Option<&str>, &Error),
 ) -> Result<Hold, Error> {
     let asked = async {
         match request.quorum.is_empty() {
@@ -194,7 +195,7 @@ async fn attempt(
 async fn acquire_one(
     request: &Request,
     attempts: &Attempts,
-    tell: &impl Fn(&Error),
+    tell: &impl Fn(Option<&str>, &Error),
 ) -> Result<Hold, Error> {
     let mut builder = request
         .target
@@ -207,10 +208,11 @@ async fn acquire_one(
     let locks = builder.connect().await?;
     let (token, alive, held) = if let Mode::Lead(value) = &request.mode {
         let mut election = locks.elect(&request.key, value);
-        let term = patiently(&locks, election.term(), tell).await?;
+        let term = patiently(&locks, &request.key, election.term(), tell).await?;
         (term.token(), term.alive(), Held::Lead(term, locks.clone()))
     } else {
-        let guard = patiently(&locks, wanted(request, attempts, &locks).acquire(), tell).await?;
+        let asked = wanted(request, attempts, &locks).acquire();
+        let guard = patiently(&locks, &request.key, asked, tell).await?;
         (
             guard.token(),
             guard.alive(),
@@ -258,7 +260,7 @@ async fn announce(
     request: &Request,
     attempts: &Attempts,
     locks: &Locks,
-    tell: &impl Fn(&Error),
+    tell: &impl Fn(Option<&str>, &Error),
 ) -> Result<Guard, Error> {
     let Announcement { key, value } = announcement;
     let mut temporary = locks.temporary_key(key, value);
@@ -267,7 +269,7 @@ async fn announce(
         (_, Some(left)) => temporary.wait(left),
         (_, None) => temporary,
     };
-    let announced = patiently(locks, temporary.acquire(), tell).await;
+    let announced = patiently(locks, key, temporary.acquire(), tell).await;
     announced.map_err(|error| match error {
         Error::Taken => {
             let name = String::from_utf8_lossy(key);
@@ -280,17 +282,18 @@ async fn announce(
 /// What is asked for, which goes on waiting by itself where no server is; `tell` hears why.
 async fn patiently<T>(
     locks: &Locks,
+    key: &[u8],
     asked: impl Future<Output = Result<T, Error>>,
-    tell: &impl Fn(&Error),
+    tell: &impl Fn(Option<&str>, &Error),
 ) -> Result<T, Error> {
-    let mut trouble = locks.trouble();
+    let (place, mut trouble) = locks.trouble(key);
     let mut asked = pin!(asked);
     loop {
         tokio::select! {
             answer = asked.as_mut() => return answer,
             Ok(()) = trouble.changed() => {
                 if let Some(why) = &trouble.borrow_and_update().error {
-                    tell(why);
+                    tell(place.as_deref(), why);
                 }
             }
         }

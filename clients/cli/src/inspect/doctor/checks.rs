@@ -1,9 +1,11 @@
 //! What is to say of a server's facts.
 
 use super::facts::{Node, Sentinel};
+use crate::address;
 use crate::inspect::server::Failure;
 use crate::inspect::text;
 use crate::output::Paint;
+use redis::ConnectionInfo;
 use std::time::Duration;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -174,10 +176,22 @@ pub fn of_unreachable(what: &str, failure: &Failure) -> Vec<Finding> {
     }]
 }
 
+/// Of a cluster whose masters this user may not ask for.
+pub fn of_unknown_cluster(node: &ConnectionInfo, why: &str) -> Finding {
+    Finding {
+        level: Level::Note,
+        server: String::new(),
+        what: format!("only this node of the cluster is looked at: {why}"),
+        advice: Some("Or run `tether doctor` for each master:".to_owned()),
+        command: Some(format!("{} CLUSTER NODES", address::redis_cli(node))),
+    }
+}
+
 /// Whether clients with this grace are still there when a failover is over.
 pub fn of_sentinel(sentinel: &Sentinel, master: &str, grace: Duration) -> Vec<Finding> {
     let Sentinel {
         name,
+        cli,
         down_after_ms,
         others,
         quorum,
@@ -511,19 +525,11 @@ fn settings(findings: &mut Findings) {
             command,
         );
     }
-    if is("cluster-enabled", "yes") {
-        if is("tether.cluster-backstop", "0") {
-            let command = findings.cli("CONFIG SET tether.cluster-backstop 60000");
-            findings.warn(
-                "temporary keys whose slot moves stay for ever (tether.cluster-backstop 0)",
-                "",
-                command,
-            );
-        }
-        let command = findings.cli("CLUSTER NODES");
-        findings.note(
-            "only this node of the cluster was looked at",
-            "Run `tether doctor` for each master:",
+    if is("cluster-enabled", "yes") && is("tether.cluster-backstop", "0") {
+        let command = findings.cli("CONFIG SET tether.cluster-backstop 60000");
+        findings.warn(
+            "temporary keys whose slot moves stay for ever (tether.cluster-backstop 0)",
+            "",
             command,
         );
     }
@@ -830,8 +836,11 @@ mod tests {
 
     #[test]
     fn a_cluster_and_replicas_have_settings_of_their_own() {
-        let cluster = with("cluster-enabled", "yes");
-        assert!(one(of_server(&cluster)).1.contains("only this node"));
+        let mut cluster = with("cluster-enabled", "yes");
+        assert_eq!(bad(of_server(&cluster)), []);
+        let settings = cluster.settings.as_mut().unwrap();
+        settings.insert("tether.cluster-backstop".to_owned(), "0".to_owned());
+        assert!(one(of_server(&cluster)).1.contains("for ever"));
         let with_replica = saying("slave0:ip=10.0.0.2,port=6380,state=online");
         assert!(one(of_server(&with_replica)).1.contains("min-replicas"));
     }

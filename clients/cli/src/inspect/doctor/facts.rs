@@ -51,7 +51,9 @@ pub struct Node {
 pub type ClockDifference = i64;
 
 impl Node {
-    pub fn examine(address: &ConnectionInfo, server: &mut Server) -> Result<Node, Failure> {
+    pub fn examine(address: &ConnectionInfo) -> Result<Node, Failure> {
+        let mut server = Server::connect(address.clone())?;
+        let server = &mut server;
         let about: Option<Map> = match server.ask(&cmd("LOCK.SERVER")) {
             Ok(about) => Some(about),
             Err(Failure::NoModule(_)) => None,

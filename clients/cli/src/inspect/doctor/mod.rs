@@ -31,11 +31,25 @@ pub fn doctor(target: &Target, options: &Doctor) -> Result<u8, Failure> {
         }
     }
     let address = locate(target)?;
-    let mut server = Server::connect(address.clone())?;
-    let node = Node::examine(&address, &mut server)?;
-    findings.extend(checks::of_server(&node));
-    let mut seen = vec![node.name.clone()];
-    look_at_replicas(&address, &node, &mut seen, &mut findings);
+    let mut seen = Vec::new();
+    let is_cluster = Server::connect(address.clone())?.is_cluster()?;
+    let masters = match is_cluster {
+        true => masters(address, &mut findings)?,
+        false => vec![address],
+    };
+    for address in masters.iter().take(MOST) {
+        match Node::examine(address) {
+            Ok(node) => {
+                findings.extend(checks::of_server(&node));
+                seen.push(node.name.clone());
+                look_at_replicas(address, &node, &mut seen, &mut findings);
+            }
+            Err(failure) if is_cluster => {
+                findings.extend(checks::of_unreachable("master", &failure));
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
     let mut page = Page::default();
     for finding in &findings {
         match options.json {
@@ -46,6 +60,20 @@ pub fn doctor(target: &Target, options: &Doctor) -> Result<u8, Failure> {
     print_page(&page)?;
     let is_wrong = findings.iter().any(|finding| finding.level == Level::Wrong);
     Ok(if is_wrong { NOTHING } else { 0 })
+}
+
+/// Those of a cluster; the node alone for a user who may not ask who they are.
+fn masters(
+    address: ConnectionInfo,
+    findings: &mut Vec<Finding>,
+) -> Result<Vec<ConnectionInfo>, Failure> {
+    match Server::connect(address.clone())?.masters() {
+        Err(Failure::Refused(why)) => {
+            findings.push(checks::of_unknown_cluster(&address, &why));
+            Ok(vec![address])
+        }
+        masters => masters,
+    }
 }
 
 /// All along the chain.
@@ -62,9 +90,7 @@ fn look_at_replicas(
             continue;
         }
         seen.push(name);
-        let replica = Server::connect(address.clone())
-            .and_then(|mut replica| Node::examine(&address, &mut replica));
-        match replica {
+        match Node::examine(&address) {
             Ok(replica) => {
                 findings.extend(checks::of_replica(&replica, node));
                 look_at_replicas(&address, &replica, seen, findings);

@@ -43,6 +43,11 @@ impl Counters {
         self.about.text("role") == "replica"
     }
 
+    /// Whether it is a node of a cluster.
+    pub fn is_cluster(&self) -> bool {
+        field(&self.info, "redis_mode") == Some("cluster")
+    }
+
     /// `master`, or whose replica it is.
     pub fn role(&self) -> String {
         let part = |name| field(&self.info, name).unwrap_or("?");

@@ -49,10 +49,13 @@ pub fn page(look: &Look, width: Option<usize>) -> Page {
 fn head(look: &Look) -> String {
     let now = look.counters;
     let count = |name: &str| now.number(&format!("tether_{name}"));
+    let part = match now.is_cluster() {
+        true => "this node of the cluster".to_owned(),
+        false => format!("database {}", look.db),
+    };
     let mut head = format!(
-        "{}, database {}: {}, {}, tether {}, at {}, up {}\n",
+        "{}, {part}: {}, {}, tether {}, at {}, up {}\n",
         look.server,
-        look.db,
         now.role(),
         now.version(),
         now.module_version(),
