@@ -52,6 +52,7 @@ lint: ## formatters and lints of each language, as CI asks for
 	git ls-files | grep -vE '\.(svg|lock|sum|rdb|aof|bin|txt)$$|package-lock|^fuzz/corpus/' | xargs codespell
 	cargo fmt --all --check
 	cargo clippy --all-targets -- -D warnings
+	$(CC) -std=c99 -O2 -Wall -Wextra -Werror -c -o /dev/null src/shell/sys/shim.c
 	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps --document-private-items
 	@for language in python c go node java; do scripts/$$language.sh --lint || exit; done
 

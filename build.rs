@@ -19,10 +19,10 @@ fn shim() {
     println!("cargo:rerun-if-changed={SOURCE}");
     println!("cargo:rerun-if-changed={HEADER}");
 
+    // `make lint` makes errors of warnings: a newer compiler warns of more, and must not break a build.
     cc::Build::new()
         .file(SOURCE)
         .std("c99")
-        .warnings_into_errors(true)
         .compile("tether_shim");
     let out = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
     bindgen::builder()

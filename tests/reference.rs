@@ -131,7 +131,9 @@ fn command_info_tells_the_same() {
             .map(|flag| flag.replace("commandlog", "slowlog"))
             .collect();
         assert_eq!(told, flags_told(spec), "{}'s flags", spec.name);
-        let categories = spec.categories.split(' ').map(|name| format!("@{name}"));
+        let own = server.has_own_category().then_some("lock");
+        let categories = spec.categories.split(' ').chain(own);
+        let categories = categories.map(|name| format!("@{name}"));
         let categories = if has_categories {
             categories.collect()
         } else {
@@ -203,9 +205,12 @@ fn command_docs_tells_the_same() {
     let mut client = server.resp3();
     for spec in TABLE {
         let docs = client.run(["COMMAND", "DOCS", spec.name]).items()[1].clone();
+        assert_summary(spec.summary);
         for (name, value) in [
             ("summary", spec.summary),
             ("complexity", spec.complexity),
+            ("since", "0.1.0"),
+            ("group", "module"),
             ("module", "tether"),
         ] {
             assert_eq!(
@@ -237,6 +242,40 @@ fn command_docs_tells_the_same() {
         .filter(|name| !name.starts_with("tether."))
         .collect();
     assert_eq!(all, TABLE.iter().map(|spec| spec.name.to_owned()).collect());
+}
+
+/// A summary is a sentence, and its verb comes first.
+fn assert_summary(summary: &str) {
+    let verb = summary.split(' ').next().unwrap_or_default();
+    let is_verb = verb.ends_with('s') && verb.starts_with(|c: char| c.is_ascii_uppercase());
+    assert!(is_verb && summary.ends_with('.'), "{summary}");
+}
+
+/// The commands that only the master's stream and the append-only file have.
+#[test]
+fn internal_commands_are_described_or_hidden() {
+    const INTERNAL: &str = "bound free hold lock renew session settp token";
+    let server = Server::start();
+    let mut client = server.resp3();
+    let are_hidden = server.is_at_least((8, 0), (u32::MAX, 0));
+    let listed = client.run("COMMAND LIST FILTERBY MODULE tether").items();
+    let listed = listed.iter().map(Frame::text);
+    let listed: BTreeSet<_> = listed.filter(|name| name.starts_with("tether.")).collect();
+    let all = INTERNAL.split(' ').map(|name| format!("tether.{name}"));
+    let all: BTreeSet<_> = all.filter(|_| !are_hidden).collect();
+    assert_eq!(listed, all);
+    for name in INTERNAL.split(' ').map(|name| format!("tether.{name}")) {
+        let docs = client.run(["COMMAND", "DOCS", &name]).items();
+        assert_eq!(docs.is_empty(), are_hidden, "{name}: {docs:?}");
+        if let Some(docs) = docs.get(1) {
+            let summary = entry(docs, "summary").expect("a summary");
+            assert_summary(&summary.text());
+            assert_eq!(entry(docs, "since"), Some(bulk("0.1.0")));
+        }
+        let refused = client.refused([&name, "k", "9", "v"]);
+        let expected = server.refusal_of_internal_commands();
+        assert!(refused.contains(expected), "{name}: {refused}");
+    }
 }
 
 fn entry(map: &Frame, name: &str) -> Option<Frame> {

@@ -95,6 +95,15 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
         }
         return err;
     }
+    if !sys::raw::have!(RedisModule_RegisterNumericConfig) {
+        // SAFETY: as above; every server with modules has a log.
+        let ctx: Ctx<'_> = unsafe { Ctx::new(&ctx) };
+        ctx.log(
+            c"warning",
+            "tether is not loaded: it needs Redis 7.0 or Valkey 7.2, or later",
+        );
+        return err;
+    }
     sys::raw::begin();
     state::begin(CALLBACKS);
     guard::install_hook();
@@ -109,7 +118,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
         if !private::begin_trial(&arguments) {
             ctx.log(
                 c"warning",
-                "tether takes no arguments after loadmodule; its settings are lines tether.<name> <value>",
+                "tether is not loaded: it takes no arguments after loadmodule; its settings are lines tether.<name> <value>",
             );
             return err;
         }
@@ -117,15 +126,18 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     })
 }
 
-/// Registers a part of the module; false if the server refuses it.
-type Register = fn(Ctx<'_>) -> bool;
+/// Registers a part of the module, or says what of it the server refuses.
+type Register = fn(Ctx<'_>) -> Result<(), String>;
 
 fn load(ctx: Ctx<'_>) -> bool {
     // SAFETY: the table, the context.
     let detached = unsafe { api!(RedisModule_GetDetachedThreadSafeContext(ctx.as_ptr())) };
     let shell = shell();
     if detached.is_null() {
-        ctx.log(c"warning", "the server gives tether no context to work in");
+        ctx.log(
+            c"warning",
+            "tether is not loaded: the server gives it no context to work in",
+        );
         return false;
     }
     sys::raw::keep_detached(detached);
@@ -154,29 +166,24 @@ fn load(ctx: Ctx<'_>) -> bool {
     }
     role::begin(ctx);
     info::register(ctx);
-    let parts: [(&str, Register); 4] = [
-        ("its data type", lock_type::register),
-        ("one of its commands", register::commands),
-        ("one of its internal commands", stream::register),
-        ("one of its settings", settings::register),
+    let parts: [Register; 4] = [
+        lock_type::register,
+        register::commands,
+        stream::register,
+        settings::register,
     ];
-    let refused = parts.iter().find(|(_, register)| !register(ctx));
-    if let Some((what, _)) = refused {
-        let text = format!(
-            "tether is not loaded: the server refuses {what}; another module may have the same name"
-        );
+    if let Err(what) = parts.iter().try_for_each(|register| register(ctx)) {
+        let text = format!("tether is not loaded: the server refuses {what}");
         ctx.log(c"warning", &text);
+        return false;
     }
-    let is_loaded = refused.is_none();
     // Last: if a setting is refused (MODULE LOADEX), Redis 7.0 would call subscribed callbacks of the unloaded library.
-    if is_loaded {
-        private::decide();
-        server_events::subscribe_to_server(ctx);
-        epochs::listen(ctx);
-        server_events::begin_quarantine(ctx);
-        timer::wake_in_ms(0);
-    }
-    is_loaded
+    private::decide();
+    server_events::subscribe_to_server(ctx);
+    epochs::listen(ctx);
+    server_events::begin_quarantine(ctx);
+    timer::wake_in_ms(0);
+    true
 }
 
 /// Determines the server's properties.

@@ -25,6 +25,7 @@ mod slow;
 mod swapped;
 mod taken_away;
 mod threads;
+mod unloaded;
 mod watchex;
 mod watchtp;
 

@@ -1,6 +1,8 @@
 //! Rights: key patterns and categories, as the server's ACL words its refusals.
 
 use crate::harness::*;
+use std::collections::BTreeSet;
+use tether::command::TABLE;
 
 /// A connection of a user with these rights.
 fn user(server: &Server, rules: &str) -> Client {
@@ -152,6 +154,55 @@ fn the_commands_are_in_their_categories() {
             );
         }
     }
+}
+
+#[test]
+fn one_category_has_all_commands() {
+    let server = Server::start();
+    if !server.has_own_category() {
+        server.resp2().refused("ACL SETUSER u +@lock");
+        return say("one_category_has_all_commands: this server's modules add no categories");
+    }
+    // Redis 7.4 leaves the commands of modules out of ACL CAT.
+    let list = "COMMAND LIST FILTERBY ACLCAT lock";
+    let named = server.resp2().run(list).items();
+    let named: BTreeSet<_> = named.iter().map(Frame::text).collect();
+    let all = TABLE.iter().map(|spec| spec.name.to_owned());
+    assert_eq!(named, all.collect());
+    let mut client = user(&server, "+@lock ~app:*");
+    assert!(client.call("LOCK.ACQUIRE app:k").number() > 0);
+    assert_eq!(client.call("SETTP app:t v"), int(1));
+    assert_eq!(client.call("SESSION.LIST"), array([]));
+    for command in ["GET app:k", "DEL app:k", "PING", "LOCK.ACQUIRE k"] {
+        assert_noperm(&mut client, command);
+    }
+    let mut client = user(&server, "+@lock -@admin ~app:*");
+    assert_eq!(client.call("SETTP app:u v"), int(1));
+    assert_noperm(&mut client, "SESSION.LIST");
+    let mut client = user(&server, "+@all -@lock ~*");
+    assert_eq!(client.call("SET k v"), ok());
+    for command in ["LOCK.ACQUIRE app:k", "SETTP k v", "LOCK.SERVER"] {
+        assert_noperm(&mut client, command);
+    }
+}
+
+/// The server reads users before or after it loads modules, wherever their lines stand.
+#[test]
+fn a_configuration_may_name_the_category() {
+    if !Server::start().has_own_category() {
+        return say("a_configuration_may_name_the_category: this server's modules add none");
+    }
+    let mut server = Server::with(&["user u on >pw ~app:* +@lock"]);
+    let mut client = server.resp2();
+    client.run("AUTH u pw");
+    assert!(client.call("LOCK.ACQUIRE app:k").number() > 0);
+    assert_noperm(&mut client, "GET app:k");
+    server.resp2().run("CONFIG REWRITE");
+    server.kill();
+    server.restart_as_it_was();
+    let mut client = server.resp2();
+    client.run("AUTH u pw");
+    assert!(client.call("LOCK.ACQUIRE app:k").number() > 0);
 }
 
 #[test]

@@ -190,6 +190,38 @@ fn unsafe_stands_in_the_files_that_the_shell_names_and_in_entry_points() {
     assert_none(offences);
 }
 
+// ---- builds ----
+
+/// What a newer compiler warns of must not break anybody's build. `make lint` and the tests' own C programs may fail.
+#[test]
+fn only_lint_makes_errors_of_warnings() {
+    const WORDS: [&str; 4] = [
+        "deny(warnings",
+        "forbid(warnings",
+        "warnings_into_errors(true",
+        "-Werror",
+    ];
+    let manifests = ["Cargo.toml", "build.rs", "clients/java/pom.xml"];
+    let manifests = manifests.map(|path| (path.to_owned(), document(path)));
+    let sources = sources(&["src", "benches", "examples", "clients"]).into_iter();
+    let sources = sources.map(|source| (source.path, source.text));
+    let mut offences = Vec::new();
+    for (path, text) in manifests.into_iter().chain(sources) {
+        let found = WORDS.iter().filter(|word| text.contains(**word));
+        offences.extend(found.map(|word| format!("{path}: {word}")));
+    }
+    let makefile = document("Makefile");
+    let lint = makefile.split("\nlint:").nth(1).unwrap_or_default();
+    let lint = lint.split("\n\n").next().unwrap_or_default();
+    for word in [
+        "clippy --all-targets -- -D warnings",
+        "-Werror -c -o /dev/null src/shell/sys/shim.c",
+    ] {
+        assert!(lint.contains(word), "make lint lacks {word}");
+    }
+    assert_none(offences);
+}
+
 // ---- leftovers, beginnings, names ----
 
 #[test]

@@ -2,94 +2,81 @@
 
 use crate::command::{Access, Argument, ArgumentKind, KeyPlaces, Spec, TABLE};
 use crate::shell::commands::entry::entry;
-use crate::shell::sys::raw::{Ctx, api, c_string, entries, forever, have};
+use crate::shell::persistence::stream::refused_command;
+use crate::shell::sys::raw::{Ctx, Docs, NewCommand, api, entries, forever, have};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_int};
-use std::ptr::{null, null_mut};
 
 /// Each command's entry, in the order of the table.
 const ENTRIES: [c::RedisModuleCmdFunc; TABLE.len()] = entries!(entry, TABLE.len());
 
-/// Registers all commands. Once, at load.
-pub fn commands(ctx: Ctx<'_>) -> bool {
-    TABLE
-        .iter()
-        .zip(ENTRIES)
-        .all(|(spec, entry)| command(ctx, spec, entry))
-}
+/// The ACL category of all commands of the table.
+const CATEGORY: &CStr = c"lock";
 
-fn command(ctx: Ctx<'_>, spec: &Spec, entry: c::RedisModuleCmdFunc) -> bool {
-    let name = c_string(spec.name);
-    let flags = c_string(spec.flags);
-    // Legacy key positions; the key specifications are complete.
-    let (first, last, step) = match spec.keys {
-        KeyPlaces::First | KeyPlaces::Prefix => (1, 1, 1),
-        KeyPlaces::All => (1, -1, 1),
-        // A cluster routes by the first key.
-        KeyPlaces::Numbered => (2, 2, 1),
-        KeyPlaces::Nowhere => (0, 0, 0),
-    };
-    let knows_categories = have!(RedisModule_SetCommandACLCategories);
-    // SAFETY: the table, the context; the server copies what it keeps, but for the function.
-    unsafe {
-        let (name, flags) = (name.as_ptr(), flags.as_ptr());
-        let ok = c::REDISMODULE_OK as c_int;
-        let ctx = ctx.as_ptr();
-        if api!(RedisModule_CreateCommand(
-            ctx, name, entry, flags, first, last, step
-        )) != ok
-        {
-            return false;
+/// Registers all commands. Once, at load. Or says what the server refuses.
+pub fn commands(ctx: Ctx<'_>) -> Result<(), String> {
+    let category = add_category(ctx);
+    for (spec, entry) in TABLE.iter().zip(ENTRIES) {
+        let command = ctx.create_command(spec.name, entry, spec.flags, positions(spec));
+        let command = command.ok_or_else(|| refused_command(spec.name))?;
+        if !set_categories(command, spec, category) {
+            return Err(format!("the ACL categories of {}", spec.name));
         }
-        let command = api!(RedisModule_GetCommand(ctx, name));
-        if command.is_null() {
-            return false;
+        let mut arguments: Vec<_> = spec.arguments.iter().map(argument).collect();
+        arguments.push(zeroed());
+        let is_described = command.describe(Docs {
+            summary: spec.summary,
+            complexity: spec.complexity,
+            arity: spec.arity,
+            key_specs: &mut key_specs(spec),
+            arguments: &mut arguments,
+        });
+        if !is_described {
+            return Err(format!("the description of {}", spec.name));
         }
-        if knows_categories {
-            let categories = c_string(spec.categories);
-            let set = api!(RedisModule_SetCommandACLCategories(
-                command,
-                categories.as_ptr()
-            ));
-            if set != ok {
-                return false;
-            }
-        }
-        describe(command, spec)
     }
+    Ok(())
 }
 
-/// The version that added all current commands.
-const SINCE: &CStr = c"0.1.0";
+/// Adds the module's own category, where the server lets modules add some. Whether there is one of that name.
+fn add_category(ctx: Ctx<'_>) -> bool {
+    if !have!(RedisModule_AddACLCategory) {
+        return false;
+    }
+    // SAFETY: the table, the context; the name is copied.
+    let added = unsafe { api!(RedisModule_AddACLCategory(ctx.as_ptr(), CATEGORY.as_ptr())) };
+    let error = std::io::Error::last_os_error().raw_os_error();
+    // Another module's is everybody's.
+    let is_there = added == c::REDISMODULE_OK as c_int || error == Some(libc::EBUSY);
+    if !is_there {
+        ctx.log(
+            c"warning",
+            "tether's commands are in no ACL category @lock: the server takes no more categories of modules",
+        );
+    }
+    is_there
+}
 
-/// Sets key specifications (for ACL and cluster routing) and documentation.
-///
-/// # Safety
-/// `command` is a command of ours that is being registered.
-unsafe fn describe(command: *mut c::RedisModuleCommand, spec: &Spec) -> bool {
-    let version = c::RedisModuleCommandInfoVersion {
-        version: 1,
-        sizeof_historyentry: size_of::<c::RedisModuleCommandHistoryEntry>(),
-        sizeof_keyspec: size_of::<c::RedisModuleCommandKeySpec>(),
-        sizeof_arg: size_of::<c::RedisModuleCommandArg>(),
-    };
-    let mut keys = key_specs(spec);
-    let mut arguments: Vec<_> = spec.arguments.iter().map(argument).collect();
-    arguments.push(zeroed());
-    let info = c::RedisModuleCommandInfo {
-        version: &raw const version,
-        summary: forever(spec.summary),
-        complexity: forever(spec.complexity),
-        since: SINCE.as_ptr(),
-        history: null_mut(),
-        tips: null(),
-        arity: spec.arity,
-        key_specs: keys.as_mut_ptr(),
-        args: arguments.as_mut_ptr(),
-    };
-    // SAFETY: the table, the caller; lists end with a zeroed element, and the server copies all.
-    let set = unsafe { api!(RedisModule_SetCommandInfo(command, &raw const info)) };
-    set == c::REDISMODULE_OK as c_int
+/// Redis 7.0 has no categories for commands of modules.
+fn set_categories(command: NewCommand, spec: &Spec, with_own: bool) -> bool {
+    if !have!(RedisModule_SetCommandACLCategories) {
+        return true;
+    }
+    let own = CATEGORY.to_string_lossy();
+    let own = with_own.then_some(own.as_ref());
+    let categories = [spec.categories].into_iter().chain(own);
+    command.set_categories(&categories.collect::<Vec<_>>().join(" "))
+}
+
+/// Legacy key positions; the key specifications are complete.
+fn positions(spec: &Spec) -> [c_int; 3] {
+    match spec.keys {
+        KeyPlaces::First | KeyPlaces::Prefix => [1, 1, 1],
+        KeyPlaces::All => [1, -1, 1],
+        // A cluster routes by the first key.
+        KeyPlaces::Numbered => [2, 2, 1],
+        KeyPlaces::Nowhere => [0, 0, 0],
+    }
 }
 
 /// The list ends with a zeroed element.

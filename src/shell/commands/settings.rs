@@ -215,48 +215,72 @@ fn settings() -> Settings {
     shell().settings.get()
 }
 
-/// Registers all settings and reads their lines of the configuration file. Once, at load.
-pub fn register(ctx: Ctx<'_>) -> bool {
+/// Registers all settings and reads their lines of the configuration file. Once, at load. Or says what the server refuses.
+pub fn register(ctx: Ctx<'_>) -> Result<(), String> {
     // The server does not apply a default, so apply it here.
     losses::set_most(LOG_MAX_LEN as usize);
-    let numbers = NUMBERS.iter().all(|number| {
-        // SAFETY: the table, the context; the table of numbers lives as long as the module.
-        let registered = unsafe {
-            api!(RedisModule_RegisterNumericConfig(
-                ctx.as_ptr(),
-                number.name.as_ptr(),
-                number.default,
-                c::REDISMODULE_CONFIG_DEFAULT,
-                number.least,
-                number.most,
-                Some(get_number),
-                Some(set_number),
-                None,
-                std::ptr::from_ref(number).cast_mut().cast::<c_void>()
-            ))
-        };
-        registered == c::REDISMODULE_OK as c_int
-    });
+    for number in NUMBERS {
+        is_registered(number.name, register_number(ctx, number))?;
+    }
+    is_registered(RESP2_PUSH, register_resp2_push(ctx))?;
+    is_registered(PRIVATE_FUNCTIONS, register_private_functions(ctx))?;
+    is_registered(QUALIFIED, register_qualified(ctx))?;
     // SAFETY: the table, the context.
-    let rest = unsafe {
+    let loaded = unsafe { api!(RedisModule_LoadConfigs(ctx.as_ptr())) };
+    if loaded != c::REDISMODULE_OK as c_int {
+        return Err(
+            "the value of a tether.* setting, which it names in the line before".to_owned(),
+        );
+    }
+    drop_unknown(ctx);
+    // The server does not apply a default, so apply it here.
+    set_backstop();
+    Ok(())
+}
+
+fn is_registered(name: &CStr, code: c_int) -> Result<(), String> {
+    let refused = || format!("the setting tether.{}", name.to_string_lossy());
+    (code == c::REDISMODULE_OK as c_int)
+        .then_some(())
+        .ok_or_else(refused)
+}
+
+const RESP2_PUSH: &CStr = c"resp2-push";
+const PRIVATE_FUNCTIONS: &CStr = c"private-functions";
+const QUALIFIED: &CStr = c"qualified";
+
+fn register_number(ctx: Ctx<'_>, number: &'static Number) -> c_int {
+    // SAFETY: the table, the context; the table of numbers lives as long as the module.
+    unsafe {
+        api!(RedisModule_RegisterNumericConfig(
+            ctx.as_ptr(),
+            number.name.as_ptr(),
+            number.default,
+            c::REDISMODULE_CONFIG_DEFAULT,
+            number.least,
+            number.most,
+            Some(get_number),
+            Some(set_number),
+            None,
+            std::ptr::from_ref(number).cast_mut().cast::<c_void>()
+        ))
+    }
+}
+
+fn register_resp2_push(ctx: Ctx<'_>) -> c_int {
+    // SAFETY: the table, the context.
+    unsafe {
         api!(RedisModule_RegisterBoolConfig(
             ctx.as_ptr(),
-            c"resp2-push".as_ptr(),
+            RESP2_PUSH.as_ptr(),
             1,
             c::REDISMODULE_CONFIG_DEFAULT,
             Some(get_resp2_push),
             Some(set_resp2_push),
             None,
             null_mut()
-        )) == c::REDISMODULE_OK as c_int
-            && register_private_functions(ctx)
-            && register_qualified(ctx)
-            && api!(RedisModule_LoadConfigs(ctx.as_ptr())) == c::REDISMODULE_OK as c_int
-    };
-    drop_unknown(ctx);
-    // The server does not apply a default, so apply it here.
-    set_backstop();
-    numbers && rest
+        ))
+    }
 }
 
 /// Makes the server drop unknown settings of `MODULE LOADEX`. Otherwise it keeps them as pending, tries to unload the
@@ -303,14 +327,14 @@ unsafe fn explain(error: *mut *mut c::RedisModuleString, why: &CStr) {
     };
 }
 
-fn register_private_functions(ctx: Ctx<'_>) -> bool {
+fn register_private_functions(ctx: Ctx<'_>) -> c_int {
     let mut words = WANTED.map(|(word, _)| word.as_ptr());
     let numbers: [c_int; WANTED.len()] = std::array::from_fn(|place| place as c_int);
     // SAFETY: the table, the context; words and numbers, as many as said, are copied.
-    let registered = unsafe {
+    unsafe {
         api!(RedisModule_RegisterEnumConfig(
             ctx.as_ptr(),
-            c"private-functions".as_ptr(),
+            PRIVATE_FUNCTIONS.as_ptr(),
             0,
             c::REDISMODULE_CONFIG_DEFAULT,
             words.as_mut_ptr(),
@@ -321,8 +345,7 @@ fn register_private_functions(ctx: Ctx<'_>) -> bool {
             None,
             null_mut()
         ))
-    };
-    registered == c::REDISMODULE_OK as c_int
+    }
 }
 
 unsafe extern "C" fn get_private_functions(_name: *const c_char, _data: *mut c_void) -> c_int {
@@ -355,12 +378,12 @@ unsafe extern "C" fn set_private_functions(
     c::REDISMODULE_OK as c_int
 }
 
-fn register_qualified(ctx: Ctx<'_>) -> bool {
+fn register_qualified(ctx: Ctx<'_>) -> c_int {
     // SAFETY: the table, the context; the default is copied.
-    let registered = unsafe {
+    unsafe {
         api!(RedisModule_RegisterStringConfig(
             ctx.as_ptr(),
-            c"qualified".as_ptr(),
+            QUALIFIED.as_ptr(),
             c_string(NONE).as_ptr(),
             c::REDISMODULE_CONFIG_DEFAULT,
             Some(get_qualified),
@@ -368,8 +391,7 @@ fn register_qualified(ctx: Ctx<'_>) -> bool {
             None,
             null_mut()
         ))
-    };
-    registered == c::REDISMODULE_OK as c_int
+    }
 }
 
 /// The server does not free what it is given; it is kept until it asks again.

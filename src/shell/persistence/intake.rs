@@ -112,13 +112,18 @@ pub fn add_foreign_hold(ctx: Ctx<'_>, db: Db, name: &[u8], mode: Mode, token: Op
 
 /// Logs refused input, with the version of its writer and this one.
 pub fn refused(ctx: Ctx<'_>, what: &str) {
-    let shell = shell();
-    let sender = shell.sender.with(Clone::clone);
+    let sender = shell().sender.with(Clone::clone);
     let this = Release::this();
-    ctx.log(
-        c"warning",
+    refused_because(
+        ctx,
         &format!("{what}, written by {sender}, makes no sense to this {this}"),
     );
+}
+
+/// Logs why input is refused, and counts it.
+pub fn refused_because(ctx: Ctx<'_>, why: &str) {
+    let shell = shell();
+    ctx.log(c"warning", why);
     shell.refused.set(shell.refused.get() + 1);
     if shell.is_replica() && !shell.is_loading() {
         shell.has_refused_records.set(true);

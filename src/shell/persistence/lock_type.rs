@@ -17,8 +17,8 @@ use std::ptr::NonNull;
 /// Nine characters, as the server requires.
 const NAME: &std::ffi::CStr = c"tetherloc";
 
-/// Registers the type. Once, at load.
-pub fn register(ctx: Ctx<'_>) -> bool {
+/// Registers the type. Once, at load. Or says what the server refuses.
+pub fn register(ctx: Ctx<'_>) -> Result<(), String> {
     // SAFETY: integers and function pointers, of which null is one.
     let mut methods: c::RedisModuleTypeMethods = unsafe { std::mem::zeroed() };
     methods.version = u64::from(c::REDISMODULE_TYPE_METHOD_VERSION);
@@ -40,11 +40,13 @@ pub fn register(ctx: Ctx<'_>) -> bool {
     };
     let made = NonNull::new(made).map(NonNull::as_ptr);
     raw::api_state().lock_type.set(made);
-    made.is_some()
+    let refused = || format!("the data type {NAME:?}, which another module may have");
+    made.map(|_| ()).ok_or_else(refused)
 }
 
 unsafe extern "C" fn rdb_load(io: *mut c::RedisModuleIO, encoding: c_int) -> *mut c_void {
     if !rdb::has_readable_values(encoding) {
+        guard((), || rdb::refuse_encoding("a lock", encoding));
         return std::ptr::null_mut();
     }
     guard((), || {

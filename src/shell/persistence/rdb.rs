@@ -29,6 +29,15 @@ pub fn has_readable_values(encoding: c_int) -> bool {
     (ENCODING..=legacy_rdb::ENCODING).contains(&encoding)
 }
 
+/// Logs input of a later version that begins with what this one cannot read, so that its version is not known.
+pub fn refuse_encoding(what: &str, encoding: c_int) {
+    let (this, last) = (Release::this(), legacy_rdb::ENCODING);
+    let why = format!("has encoding {encoding}; this {this} reads no encoding after {last}");
+    if let Some(ctx) = raw::detached() {
+        intake::refused_because(ctx, &format!("{what} of a later tether {why}"));
+    }
+}
+
 /// The first version that can read what this one writes. For a new section that older versions must not skip, use an odd
 /// kind; raise this number only if an existing section changes its meaning.
 const MIN_READER_VERSION: u64 = 200;
@@ -114,6 +123,10 @@ fn pack_keys(engine: &Engine) -> (usize, Vec<(Pack, Vec<Token>)>) {
 unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_int) -> c_int {
     let err = c::REDISMODULE_ERR as c_int;
     guard(err, || {
+        if !has_readable_values(encoding) {
+            refuse_encoding(SAID, encoding);
+            return err;
+        }
         // SAFETY: the server's argument, for the length of this call.
         let file = unsafe { RdbReader::new(io) };
         let Some(ctx) = raw::detached() else {
@@ -125,13 +138,14 @@ unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_i
         match load_file(ctx, file, encoding) {
             Ok(()) => c::REDISMODULE_OK as c_int,
             Err(Refused(why)) => {
-                let what = "what the RDB file says of temporary keys and sessions";
-                intake::refused(ctx, &format!("{what} ({why})"));
+                intake::refused(ctx, &format!("{SAID} ({why})"));
                 err
             }
         }
     })
 }
+
+const SAID: &str = "what the RDB file says of temporary keys and sessions";
 
 /// Why a file is refused.
 struct Refused(String);
@@ -146,9 +160,6 @@ impl From<Damaged> for Refused {
 const LAST_VERSION: u64 = 999_999;
 
 fn load_file(ctx: Ctx<'_>, file: RdbReader<'_>, encoding: c_int) -> Result<(), Refused> {
-    if !has_readable_values(encoding) {
-        return Err(Refused(format!("its encoding is {encoding}")));
-    }
     let first = file.number()?;
     match (encoding, first) {
         (ENCODING, 1..=LAST_VERSION) => load_sections(ctx, file, first),

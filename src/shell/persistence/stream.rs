@@ -17,7 +17,7 @@ use crate::shell::guard::guard;
 use crate::shell::persistence::intake;
 use crate::shell::server::{client_db, cluster, lookup};
 use crate::shell::state::shell;
-use crate::shell::sys::raw::{self, Ctx, ReplicatedCommand, Str, api, c_string, entries};
+use crate::shell::sys::raw::{self, Ctx, Docs, ReplicatedCommand, Str, entries};
 use redis_module::raw as c;
 use std::ffi::c_int;
 
@@ -104,6 +104,7 @@ fn is_import(ctx: Ctx<'_>, name: Option<&[u8]>) -> bool {
 /// An internal command of the stream and the append-only file.
 struct InternalCommand {
     name: &'static str,
+    summary: &'static str,
     /// Position of its only key; 0 if it has none or several.
     key: c_int,
     /// Applies the command with this name and at least one argument.
@@ -111,50 +112,88 @@ struct InternalCommand {
 }
 
 const INTERNAL_COMMANDS: &[InternalCommand] = &[
-    internal_command("TETHER.TOKEN", 0, apply_token),
-    internal_command("TETHER.BOUND", 0, apply_bound),
-    internal_command(SESSION, 0, apply_session_record),
-    internal_command(HOLD, 1, apply_session_record),
-    internal_command(FREE, 1, apply_session_record),
-    internal_command("TETHER.RENEW", 1, apply_renewal),
-    internal_command(HELD_KEY, 1, apply_grant),
-    internal_command(HELD_LOCK, 1, apply_grant),
+    InternalCommand {
+        name: "TETHER.TOKEN",
+        summary: "Replicates the last token, and the version of the module that sends it.",
+        key: 0,
+        apply: apply_token,
+    },
+    InternalCommand {
+        name: "TETHER.BOUND",
+        summary: "Marks keys of an append-only file as temporary.",
+        key: 0,
+        apply: apply_bound,
+    },
+    InternalCommand {
+        name: SESSION,
+        summary: "Replicates the start, a change or the end of a session.",
+        key: 0,
+        apply: apply_session_record,
+    },
+    InternalCommand {
+        name: HOLD,
+        summary: "Replicates what a session holds of a key.",
+        key: 1,
+        apply: apply_session_record,
+    },
+    InternalCommand {
+        name: FREE,
+        summary: "Replicates that a session no longer holds a key.",
+        key: 1,
+        apply: apply_session_record,
+    },
+    InternalCommand {
+        name: "TETHER.RENEW",
+        summary: "Replicates when the backstop of a temporary key ends.",
+        key: 1,
+        apply: apply_renewal,
+    },
+    InternalCommand {
+        name: HELD_KEY,
+        summary: "Replicates the grant of a temporary key.",
+        key: 1,
+        apply: apply_grant,
+    },
+    InternalCommand {
+        name: HELD_LOCK,
+        summary: "Replicates the grant of a lock.",
+        key: 1,
+        apply: apply_grant,
+    },
 ];
 
 /// The entry point of each command.
 const ENTRIES: [c::RedisModuleCmdFunc; INTERNAL_COMMANDS.len()] =
     entries!(entry, INTERNAL_COMMANDS.len());
 
-const fn internal_command(
-    name: &'static str,
-    key: c_int,
-    apply: fn(Ctx<'_>, &str, &[Str<'_>]) -> Outcome,
-) -> InternalCommand {
-    InternalCommand { name, key, apply }
+/// Registers the internal commands. Once, at load. Or says what the server refuses.
+pub fn register(ctx: Ctx<'_>) -> Result<(), String> {
+    for (command, entry) in INTERNAL_COMMANDS.iter().zip(ENTRIES) {
+        let name = command.name.to_ascii_lowercase();
+        let keys = [command.key; 3];
+        // Redis 8.0 and later hide a command with the first flag from all but the master's link and the append-only file.
+        // Others do not know that flag, and show the command, which refuses clients by itself.
+        let create = |flags| ctx.create_command(&name, entry, flags, keys);
+        let created = create("internal write deny-script fast no-monitor")
+            .or_else(|| create("write deny-script fast no-monitor"));
+        let created = created.ok_or_else(|| refused_command(&name))?;
+        let is_described = created.describe(Docs {
+            summary: command.summary,
+            complexity: "O(N) with N the number of arguments",
+            arity: -2,
+            key_specs: &mut [],
+            arguments: &mut [],
+        });
+        if !is_described {
+            return Err(format!("the description of {name}"));
+        }
+    }
+    Ok(())
 }
 
-/// Registers the internal commands. Once, at load.
-pub fn register(ctx: Ctx<'_>) -> bool {
-    let mut all = INTERNAL_COMMANDS.iter().zip(ENTRIES);
-    all.all(|(command, entry)| create(ctx, command, entry))
-}
-
-fn create(ctx: Ctx<'_>, command: &InternalCommand, entry: c::RedisModuleCmdFunc) -> bool {
-    let name = c_string(&command.name.to_ascii_lowercase());
-    let flags = c"write deny-script fast no-monitor".as_ptr();
-    // SAFETY: the table, the context; the server copies the name.
-    let made = unsafe {
-        api!(RedisModule_CreateCommand(
-            ctx.as_ptr(),
-            name.as_ptr(),
-            entry,
-            flags,
-            command.key,
-            command.key,
-            command.key
-        ))
-    };
-    made == c::REDISMODULE_OK as c_int
+/// Says that the server refuses a command.
+pub fn refused_command(name: &str) -> String {
+    format!("the command {name}, which another module may have")
 }
 
 /// The entry of the command number `N` of [`INTERNAL_COMMANDS`].
@@ -167,7 +206,9 @@ unsafe extern "C" fn entry<const N: usize>(
         // SAFETY: the server's arguments, for the length of this call.
         let (ctx, arguments) = unsafe { raw::given(&ctx, arguments, count) };
         let arguments = &arguments[1..];
-        let InternalCommand { name, key, apply } = INTERNAL_COMMANDS[N];
+        let InternalCommand {
+            name, key, apply, ..
+        } = INTERNAL_COMMANDS[N];
         if arguments.is_empty() {
             return ctx.reply_wrong_arity();
         }

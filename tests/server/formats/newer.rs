@@ -77,6 +77,63 @@ fn a_section_that_is_not_known_is_skipped_or_refused_by_its_number() {
     assert_eq!(reader.resp3().run(["SESSION.RESUME", &secret]), int(2));
 }
 
+/// The first encoding that this version does not know.
+const LATER: u8 = 3;
+
+/// What the log says of what has that encoding.
+fn refusal_of(what: &str) -> String {
+    format!("{what} of a later tether has encoding {LATER}; this {THIS} reads no encoding after 2")
+}
+
+/// The place of the encoding of the value of `lock`: the end of the number that says whose value it is.
+fn place_of_encoding(bytes: &[u8]) -> usize {
+    let start = b"\x07\x04lock\x81";
+    let mut places = bytes.windows(start.len());
+    let place = places.position(|window| window == start);
+    place.expect("the lock") + start.len() + 7
+}
+
+#[test]
+fn an_encoding_that_is_not_known_is_refused_with_both_numbers() {
+    let server = Server::with(&["rdbcompression no", "rdbchecksum no"]);
+    let (file, _) = saved(&server);
+    let config = fs::read_to_string(server.folder().join("redis.conf")).expect("its settings");
+    let said = "what the RDB file says of temporary keys and sessions";
+    for (name, place, what) in [
+        ("said", own_part(&file).start - 1, said),
+        ("value", place_of_encoding(&file), "a lock"),
+    ] {
+        let mut file = file.clone();
+        assert_eq!(file[place], 0, "{name}");
+        file[place] = LATER;
+        let mut start = Start::with(&file, &config, &server.folder().join(name));
+        assert!(start.refuses(name));
+        let log = start.log();
+        assert_eq!(log.matches(&refusal_of(what)).count(), 1, "{log}");
+        assert_eq!(log.matches("later tether").count(), 1, "{log}");
+    }
+}
+
+#[test]
+fn a_value_of_an_encoding_that_is_not_known_is_not_restored() {
+    let server = Server::start();
+    let mut client = server.resp2();
+    client.run_all(&["LOCK.ACQUIRE lock", "DEBUG SET-SKIP-CHECKSUM-VALIDATION 1"]);
+    let Frame::Bulk(mut value) = client.run("DUMP lock") else {
+        panic!("no value")
+    };
+    // After the mark of a module's value, and that of the number.
+    assert_eq!(value[..2], [7, 0x81]);
+    value[9] = LATER;
+    client.send_bytes(&encode([&b"RESTORE"[..], b"other", b"0", &value]));
+    let reply = client.read_reply();
+    assert!(matches!(reply, Frame::Error(_)), "{reply:?}");
+    assert_eq!(client.call("EXISTS lock other"), int(1));
+    let log = server.log();
+    assert_eq!(log.matches(&refusal_of("a lock")).count(), 1, "{log}");
+    assert_eq!(line::tether(&server, "records_refused_total"), 1);
+}
+
 /// What a master of a newer version tells.
 fn told(session: &str) -> Vec<Vec<u8>> {
     let token = "5000000000000000";

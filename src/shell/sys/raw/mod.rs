@@ -11,6 +11,7 @@
 //!
 //! ```text
 //!   keys.rs  replies.rs  handle.rs  ask.rs  inner.rs  files.rs  timers.rs    calls into the server
+//!   commands.rs    registers commands
 //!   context.rs     arguments of callbacks      strings.rs   server strings
 //!   calls.rs       macros and checks of calls
 //!   api_state.rs   state of the calls          table.rs     the functions that nearly every command calls
@@ -19,6 +20,7 @@
 mod api_state;
 mod ask;
 mod calls;
+mod commands;
 mod context;
 mod files;
 mod handle;
@@ -39,6 +41,7 @@ pub use calls::{
     describe_directly, in_foreign_execution_unit, in_own_execution_unit, in_uncaused_event,
     is_calling, must_not_write,
 };
+pub use commands::{Docs, NewCommand};
 pub use context::{
     Callback, CommandFilter, Ctx, Listener, OnKey, detached, event, filtered_word, given,
     keep_detached, slot_ranges,

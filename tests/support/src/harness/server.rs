@@ -197,6 +197,19 @@ impl Server {
         self.is_at_least((8, 6), (u32::MAX, 0))
     }
 
+    /// Whether modules can add ACL categories: Redis 7.4, Valkey 8.0.
+    pub fn has_own_category(&self) -> bool {
+        self.is_at_least((7, 4), (8, 0))
+    }
+
+    /// What the server, or the module, replies to a client that sends an internal command. Redis 8.0 knows such commands.
+    pub fn refusal_of_internal_commands(&self) -> &'static str {
+        match self.is_at_least((8, 0), (u32::MAX, 0)) {
+            true => "unknown command",
+            false => "for replication only",
+        }
+    }
+
     /// Whether a connection that is subscribed can stand still for a module: not on Valkey since 8.1.1.
     pub fn blocks_subscribed(&self) -> bool {
         !self.is_at_least((u32::MAX, 0), (8, 1))

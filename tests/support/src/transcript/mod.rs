@@ -1,6 +1,7 @@
 //! Transcripts: sessions of redis-cli shown in a document, run again against a real server.
 //!
-//! A block that is fenced as `redis` is a play with a server of its own (`redis resp2`: without redis-cli's `-3`):
+//! A block that is fenced as `redis` is a play with a server of its own (`redis resp2`: without redis-cli's `-3`; `redis @lock`:
+//! where the server has the module's ACL category):
 //!
 //! ```text
 //!   ann> SETTP lock ann             ann's redis-cli is given this; below stands what it prints
@@ -21,6 +22,7 @@
 mod likeness;
 mod play;
 
+use crate::harness::{Server, say};
 use crate::project;
 use std::fs;
 
@@ -65,10 +67,12 @@ pub fn blocks(path: &str) -> Vec<Block> {
 
 /// Runs all transcripts of a document and says how many there were.
 pub fn run_all(path: &str) -> usize {
-    let plays: Vec<_> = blocks(path)
-        .into_iter()
-        .filter(|block| block.tag == "redis" || block.tag == "redis resp2")
-        .collect();
+    let mut plays = blocks(path);
+    plays.retain(|block| ["redis", "redis resp2", "redis @lock"].contains(&&*block.tag));
+    if plays.iter().any(|play| play.tag == "redis @lock") && !Server::start().has_own_category() {
+        say(&format!("{path}: this server has no ACL category @lock"));
+        plays.retain(|play| play.tag != "redis @lock");
+    }
     for play in &plays {
         play::run(play);
     }
