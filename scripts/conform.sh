@@ -2,7 +2,8 @@
 # A client against the clients' protocol (clients/protocol):
 #
 #   scripts/conform.sh CLIENT [ARG..]     the cases of conform, on real servers and a faulty wire: on the server on PATH (or SERVER=...),
-#                                         or on SERVERS="redis-7.0 valkey-9.1 devserver"; the ARGs are conform.py's (--only fence)
+#                                         or on SERVERS="redis-7.0 valkey-9.1 devserver", whose verdicts must be the same; the ARGs are
+#                                         conform.py's (--only fence)
 #   scripts/conform.sh --vectors CLIENT   the vectors, which need no server
 #
 # CLIENT is model (the protocol's own, which also breaks ten of its rules, to see that the cases notice), or a language: rust python go
@@ -45,8 +46,34 @@ on_server() {
     return $status
 }
 
+# same FILE..: of each server what conform.py said. Two that ran a case have one verdict.
+same() {
+    awk '
+        /^(passed|failed): / {
+            server = FILENAME
+            sub(/.*\//, "", server)
+            by_server[$2] = by_server[$2] "  " $1 " " server
+            if ($2 in verdict) {
+                is_common[$2]
+                if (verdict[$2] != $1) differs[$2]
+            }
+            verdict[$2] = $1
+        }
+        END {
+            for (name in is_common) count++
+            for (name in differs) {
+                printf "not the same verdicts: %s%s\n", name, by_server[name]
+                status = 1
+            }
+            if (!status) printf "\nsame verdicts on all servers: %d cases\n", count
+            exit status
+        }' "$@"
+}
+
 conform() {
-    local server servers=() status=0
+    local at server servers=() status=0
+    # shellcheck disable=SC2206 # words
+    local names=(${SERVERS:-server})
     scripts/need.sh python openssl
     TETHER_MODULE=$(realpath "${TETHER_MODULE:-target/release/libtether.so}")
     export TETHER_MODULE
@@ -64,12 +91,17 @@ conform() {
         [ -n "${SERVER:-}" ] || scripts/need.sh server
         servers=("$(realpath --no-symlinks "${SERVER:-$(scripts/need.sh --server-path)}")")
     fi
-    for server in "${servers[@]}"; do on_server "$server" "$@" || status=1; done
+    mkdir "$kept/by-server"
+    for at in "${!servers[@]}"; do
+        on_server "${servers[$at]}" "$@" 2>&1 | tee "$kept/by-server/${names[$at]}" || status=1
+    done
+    [ ${#servers[@]} = 1 ] || same "$kept"/by-server/* || status=1
     return $status
 }
 
-said=$(mktemp)
-trap 'rm -f "$said"' EXIT
+kept=$(mktemp -d)
+said=$kept/said
+trap 'rm -rf "$kept"' EXIT
 status=0
 case ${1:-} in
     "" | -*) [ "${1:-}" = --vectors ] && [ $# = 2 ] || { say "which client?"; exit 2; }
