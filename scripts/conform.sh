@@ -109,6 +109,6 @@ case ${1:-} in
     *) conform "$@" 2>&1 | tee "$said" || status=1 ;;
 esac
 awk '
-    /^test result: / { for (i = 2; i <= NF; i++) { if ($i == "passed;") passed += $(i - 1); if ($i == "failed;") failed += $(i - 1) } }
+    /^test result: / { for (i = 2; i <= NF; i++) { if ($i == "passed;") passed += $(i - 1); if ($i ~ /^failed;?$/) failed += $(i - 1) } }
     END { printf "\n%d passed, %d failed\n", passed, failed }' "$said"
 exit $status
