@@ -96,8 +96,9 @@ fuzz: ## whatever can be said, to the parsers and to real servers; FUZZ=--short 
 sanitize: ## the suites on servers with AddressSanitizer, which sees each wrong use of memory; SANITIZE="locks" a part
 	@SERVERS="$(SERVERS)" scripts/sanitize.sh $(SANITIZE)
 
-campaign: build ## a thousand faults around `tether run` in network namespaces, as root; some minutes. TETHER_STEPS=90 a tenth of it
+campaign: build ## a thousand faults around `tether run` and the Python client in network namespaces, as root; some minutes. TETHER_STEPS=90 a tenth of it
 	@scripts/need.sh ip
+	TETHER_PYTHON=$$(scripts/python.sh --program) && export TETHER_PYTHON && \
 	TETHER_MODULE=$(CURDIR)/target/release/libtether.so TETHER_SERVER=$${SERVER:-$$(scripts/need.sh --server-path)} cargo test --package tether-cli --test campaign -- --ignored --nocapture --test-threads 1
 
 upstream: ## the servers' own test suites, with the module and without; UPSTREAM="--short redis-7.0" a part; some hours

@@ -5,6 +5,7 @@
 #                                  redis-py, and runs its tests there (TETHER_SERVER, TETHER_MODULE; PYTHON=python3.13)
 #   scripts/python.sh --lint       ruff, mypy; of clients/protocol and packaging, ruff
 #   scripts/python.sh --pack       what would be published, in target/python/dist
+#   scripts/python.sh --program    prints the path of a Python that has the package, with the newest redis-py
 #   scripts/python.sh --vectors          the vectors of clients/protocol, with the newest redis-py
 #   scripts/python.sh --conform [ARGS]   the cases of clients/protocol/conform, with the newest redis-py
 #
@@ -48,7 +49,7 @@ environment build build==1.3.0 setuptools==80.9.0 wheel==0.45.1 twine==6.2.0
 rm -rf "$ROOT/source" "$ROOT/dist"
 cp -R "$SOURCES" "$ROOT/source"
 "$ROOT/build/bin/python" -m build --no-isolation --outdir "$ROOT/dist" "$ROOT/source" > "$ROOT/build.log" || { cat "$ROOT/build.log"; exit 1; }
-"$ROOT/build/bin/python" -m twine check --strict "$ROOT"/dist/*
+"$ROOT/build/bin/python" -m twine check --strict "$ROOT"/dist/* >&2
 [ "${1:-}" != --pack ] || exit 0
 
 # The newest that this Python can have: redis-py 8 needs Python 3.10.
@@ -62,6 +63,11 @@ installed() {
     "$ROOT/redis-$1/bin/python" -m pip -q --disable-pip-version-check install --force-reinstall --no-deps "$ROOT"/dist/*.whl
 }
 
+if [ "${1:-}" = --program ]; then
+    installed "$newest"
+    echo "$ROOT/redis-$newest/bin/python"
+    exit
+fi
 if [ "${1:-}" = --vectors ]; then
     installed "$newest"
     exec "$ROOT/redis-$newest/bin/python" clients/protocol/loaders/python.py

@@ -1,6 +1,6 @@
 //! What can happen to a holder, and how.
 
-use crate::lane::{Lane, Work};
+use crate::lane::{Holder, Lane, Work};
 use rustix::process::Signal;
 use std::time::Duration;
 use tether_testing::harness::namespace::Side;
@@ -101,6 +101,11 @@ impl Fault {
             }
             Fault::GroupKilled => lane.kill_group(),
         }
+    }
+
+    /// Whether this holder is to end its work whatever happens. A stopped program ends nothing by itself, without a guard.
+    pub fn is_for(self, holder: Holder) -> bool {
+        holder != Holder::Python || self != Fault::RunnerStopped
     }
 
     /// Whether the client may find its server again by itself, and go on.

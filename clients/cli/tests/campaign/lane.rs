@@ -2,10 +2,12 @@
 
 use crate::fault::Fault;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::env;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -17,6 +19,15 @@ use tether_testing::random::Random;
 
 #[derive(Clone, Copy)]
 pub struct Work(pub &'static str, pub &'static str);
+
+/// Who holds the lock and ends the work when it is lost.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Holder {
+    Tether,
+    Unfenced,
+    /// A program of the Python client, which is its own work.
+    Python,
+}
 
 /// The settings of a run. `fence` is what follows from grace and kill-after.
 #[derive(Clone, Copy)]
@@ -47,9 +58,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Lane {
     /// A lane whose holder is at work, once it is, and what tells when the work's last process has died.
-    fn begin(fault: Fault, work: Work, times: Times, fenced: bool) -> (Lane, Receiver<Instant>) {
+    fn begin(fault: Fault, work: Work, times: Times, holder: Holder) -> (Lane, Receiver<Instant>) {
         let cable = Cable::lay();
-        let milliseconds = |time: Duration| time.as_millis().to_string();
         let peer_timeout = format!("tether.peer-timeout {}", times.peer_timeout.as_millis());
         let quarantine = times.fence + times.kill_after;
         let quarantine = format!("tether.quarantine {}", quarantine.as_millis());
@@ -63,23 +73,12 @@ impl Lane {
         let pipe = folder.path().join("pipe");
         let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
         assert!(made.success());
-        let script = format!("exec 9>{}; {}", pipe.display(), work.1);
-        let mut runner = Command::new(env!("CARGO_BIN_EXE_tether"));
-        runner.args([
-            "run",
-            "--grace",
-            &format!("{}ms", milliseconds(times.grace)),
-        ]);
-        runner.args([
-            "--kill-after",
-            &format!("{}ms", milliseconds(times.kill_after)),
-        ]);
-        runner.args(["report", "--", "sh", "-c", &script]);
-        runner.env(
-            "TETHER_URL",
-            format!("redis://{SERVER_ADDRESS}:{}", server.port()),
-        );
-        if !fenced {
+        let url = format!("redis://{SERVER_ADDRESS}:{}", server.port());
+        let mut runner = match holder {
+            Holder::Python => python(&url, times, &pipe),
+            _ => tether_run(&url, times, &pipe, work),
+        };
+        if holder == Holder::Unfenced {
             runner.env("TETHER_TEST_UNFENCED", "yes");
         }
         runner
@@ -104,10 +103,10 @@ impl Lane {
         fault: Fault,
         work: Work,
         times: Times,
-        fenced: bool,
+        holder: Holder,
         random: &mut Random,
     ) -> Outcome {
-        let (mut lane, dead) = Lane::begin(fault, work, times, fenced);
+        let (mut lane, dead) = Lane::begin(fault, work, times, holder);
         let granted = lane.stand_in_line();
         fault.strike(&mut lane, random);
         let limit = times.peer_timeout + times.grace + PATIENCE;
@@ -276,6 +275,33 @@ impl Lane {
     pub fn kill_group(&self) {
         kill_process_group(Pid::from_child(&self.runner), Signal::KILL).unwrap();
     }
+}
+
+fn tether_run(url: &str, times: Times, pipe: &Path, work: Work) -> Command {
+    let mut runner = Command::new(env!("CARGO_BIN_EXE_tether"));
+    let milliseconds = |time: Duration| format!("{}ms", time.as_millis());
+    runner.args(["run", "--grace", &milliseconds(times.grace)]);
+    runner.args(["--kill-after", &milliseconds(times.kill_after)]);
+    let script = format!("exec 9>{}; {}", pipe.display(), work.1);
+    runner.args(["report", "--", "sh", "-c", &script]);
+    runner.env("TETHER_URL", url);
+    runner
+}
+
+/// The Python that has the package.
+pub fn python_path() -> Option<OsString> {
+    env::var_os("TETHER_PYTHON")
+}
+
+fn python(url: &str, times: Times, pipe: &Path) -> Command {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python/tests");
+    let mut runner = Command::new(python_path().unwrap());
+    runner.arg(tests.join("campaign_holder.py")).arg(url);
+    for time in [times.grace, times.kill_after] {
+        runner.arg(time.as_secs_f64().to_string());
+    }
+    runner.arg(pipe);
+    runner
 }
 
 enum Verdict {

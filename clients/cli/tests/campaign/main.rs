@@ -1,9 +1,11 @@
-//! Faults around `tether run`, in network namespaces: whatever happens to the holder, its work is dead before the next grant.
+//! Faults around `tether run` and programs of the Python client, in network namespaces: whatever happens to the holder, its work is
+//! dead before the next grant.
 //!
 //! - fault.rs: what happens    lane.rs: to whom
 //!
 //! The long form (`make campaign`) is for a quiet machine and some minutes: TETHER_STEPS says how many faults with short
-//! settings (900), and a ninth as many come with the defaults, and without the fence. TETHER_SEED makes other ones.
+//! settings (900), and a ninth as many each come with the defaults, without the fence, and to programs of the Python client, if
+//! TETHER_PYTHON names a Python that has it. TETHER_SEED makes other ones.
 
 #![cfg(target_os = "linux")]
 
@@ -11,7 +13,7 @@ mod fault;
 mod lane;
 
 use fault::{FAULTS, Fault, WORKS};
-use lane::{Lane, Outcome, Times};
+use lane::{Holder, Lane, Outcome, Times, python_path};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -65,7 +67,11 @@ impl Count {
 }
 
 /// So many faults on all lanes at once, each kind as often as the others. The number of overlaps.
-fn campaign(what: &str, faults: usize, times: Times, fenced: bool) -> usize {
+fn campaign(what: &str, faults: usize, times: Times, holder: Holder) -> usize {
+    let kinds: Vec<Fault> = FAULTS
+        .into_iter()
+        .filter(|fault| fault.is_for(holder))
+        .collect();
     let next = AtomicUsize::new(0);
     let counts: Mutex<BTreeMap<Fault, Count>> = Mutex::default();
     thread::scope(|scope| {
@@ -77,10 +83,10 @@ fn campaign(what: &str, faults: usize, times: Times, fenced: bool) -> usize {
                         return;
                     }
                     let mut random = Random::new(seed().wrapping_mul(1_000_003) + at as u64);
-                    let fault = FAULTS[at % FAULTS.len()];
+                    let fault = kinds[at % kinds.len()];
                     let work = random.pick(&WORKS);
-                    let outcome = Lane::play(fault, work, times, fenced, &mut random);
-                    if fenced && outcome.margin.is_none() {
+                    let outcome = Lane::play(fault, work, times, holder, &mut random);
+                    if holder != Holder::Unfenced && outcome.margin.is_none() {
                         println!("overlap: fault {at}, {fault:?}, work that {}", work.0);
                     }
                     let mut counts = counts.lock().unwrap();
@@ -119,7 +125,7 @@ fn is_possible_here() -> bool {
 fn whatever_happens_the_work_is_dead_before_the_next_grant() {
     if is_possible_here() {
         let faults = FAULTS.len() * 2;
-        assert_eq!(campaign("short settings", faults, SHORT, true), 0);
+        assert_eq!(campaign("short settings", faults, SHORT, Holder::Tether), 0);
     }
 }
 
@@ -127,7 +133,7 @@ fn whatever_happens_the_work_is_dead_before_the_next_grant() {
 fn without_the_fence_there_would_be_two_at_work() {
     if is_possible_here() {
         let faults = FAULTS.len();
-        assert!(campaign("without the fence", faults, SHORT, false) > 3);
+        assert!(campaign("without the fence", faults, SHORT, Holder::Unfenced) > 3);
     }
 }
 
@@ -136,7 +142,7 @@ fn without_the_fence_there_would_be_two_at_work() {
 fn many_faults_with_short_settings() {
     if is_possible_here() {
         let faults = steps(900);
-        assert_eq!(campaign("short settings", faults, SHORT, true), 0);
+        assert_eq!(campaign("short settings", faults, SHORT, Holder::Tether), 0);
     }
 }
 
@@ -145,7 +151,18 @@ fn many_faults_with_short_settings() {
 fn some_faults_with_the_defaults() {
     if is_possible_here() {
         let faults = steps(900) / 9;
-        assert_eq!(campaign("defaults", faults, DEFAULTS, true), 0);
+        assert_eq!(campaign("defaults", faults, DEFAULTS, Holder::Tether), 0);
+    }
+}
+
+#[test]
+#[ignore = "minutes: make campaign"]
+fn some_faults_to_programs_of_the_python_client() {
+    if python_path().is_none() {
+        println!("skipped: TETHER_PYTHON names no Python that has the package");
+    } else if is_possible_here() {
+        let faults = steps(900) / 9;
+        assert_eq!(campaign("Python", faults, SHORT, Holder::Python), 0);
     }
 }
 
@@ -154,7 +171,7 @@ fn some_faults_with_the_defaults() {
 fn some_faults_without_the_fence() {
     if is_possible_here() {
         let faults = steps(900) / 9;
-        let overlaps = campaign("without the fence", faults, SHORT, false);
+        let overlaps = campaign("without the fence", faults, SHORT, Holder::Unfenced);
         assert!(overlaps > faults / 2, "{overlaps}");
     }
 }
