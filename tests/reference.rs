@@ -99,7 +99,7 @@ fn each_command_has_a_section_with_its_syntax_and_cost() {
             .collect();
         assert_eq!(words[0], name, "{syntax}");
         let mut expected = vec![spec.name.to_ascii_uppercase()];
-        for argument in spec.arguments {
+        for argument in spec.arguments() {
             expected.extend(argument.token.map(str::to_owned));
             if argument.kind != ArgumentKind::Flag {
                 expected.push(argument.name.to_owned());
@@ -230,7 +230,7 @@ fn command_docs_tells_the_same() {
         };
         assert_eq!(
             told,
-            spec.arguments.iter().map(ours).collect::<Vec<_>>(),
+            spec.arguments().map(ours).collect::<Vec<_>>(),
             "{}'s arguments",
             spec.name
         );

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   table.rs     each command once: name, arity, flags, keys, arguments. Registration and the reference come from it
-//!   parse.rs     arguments to a request           options.rs   the words after the fixed arguments
+//!   parse.rs     arguments to a request           options.rs   each option once: the words after the fixed arguments
 //!   glob.rs      patterns as in KEYS              pack.rs      many keys in one piece of bytes
 //! ```
 
@@ -13,6 +13,6 @@ pub mod pack;
 mod parse;
 mod table;
 pub use glob::matches;
-pub use options::Ask;
+pub use options::{Argument, ArgumentKind, Ask, Word};
 pub use parse::{BadInput, List, Log, Request, parse, shown};
-pub use table::{Access, Argument, ArgumentKind, KeyPlaces, Spec, TABLE, Verb};
+pub use table::{Access, KeyPlaces, Spec, TABLE, Verb};

@@ -1,43 +1,70 @@
-//! Parses options: the words after a command's fixed arguments, each at most once, in any order.
+//! Options: the words after a command's fixed arguments, each at most once, in any order. Each is declared here, for the parser and
+//! for `COMMAND DOCS`; a command's row in `table.rs` says which of them it takes.
 
 use super::parse::BadInput;
 use crate::engine::{AskedAcks, Attributes, MAX_MS, Mode, ModeKind, Terms, Wait};
 use std::num::NonZeroU32;
 
-/// An option: its index, its name, and the number of its values.
-#[derive(Clone, Copy)]
-pub(super) struct Word {
+/// One argument, for `COMMAND DOCS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Argument {
+    pub name: &'static str,
+    /// The option's name, if it is one.
+    pub token: Option<&'static str>,
+    pub kind: ArgumentKind,
+    pub optional: bool,
+    pub multiple: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArgumentKind {
+    Key,
+    String,
+    Integer,
+    Pattern,
+    /// An option without a value.
+    Flag,
+}
+
+/// An option: its index, its name, the number of the words that follow its name, and its arguments.
+#[derive(Clone, Copy, Debug)]
+pub struct Word {
     number: usize,
     name: &'static str,
     values: usize,
+    pub arguments: &'static [Argument],
 }
 
-pub(super) const TOKEN: Word = word(0, "TOKEN", 0);
-pub(super) const WAIT: Word = word(1, "WAIT", 1);
-pub(super) const PUSH: Word = word(2, "PUSH", 0);
-pub(super) const SHARED: Word = word(3, ModeKind::Shared.option(), 0);
-/// `PERMITS n OF total`
-pub(super) const PERMITS: Word = word(4, ModeKind::Permits.option(), 3);
-pub(super) const OWNER: Word = word(5, "OWNER", 1);
-pub(super) const LEASE: Word = word(6, "LEASE", 1);
-pub(super) const ALL: Word = word(7, "ALL", 0);
-pub(super) const CLIENT: Word = word(8, "CLIENT", 1);
-pub(super) const MATCH: Word = word(9, "MATCH", 1);
-pub(super) const COUNT: Word = word(10, "COUNT", 1);
-pub(super) const GRACE: Word = word(11, "GRACE", 1);
-pub(super) const REENTRANT: Word = word(12, "REENTRANT", 0);
-pub(super) const NOTIFY: Word = word(13, "NOTIFY", 0);
-
-pub(super) const KEY: Word = word(14, "KEY", 1);
-pub(super) const SINCE: Word = word(15, "SINCE", 1);
-pub(super) const RESET: Word = word(16, "RESET", 0);
-pub(super) const ACKS: Word = word(17, "ACKS", 1);
-pub(super) const ACKTIMEOUT: Word = word(18, "ACKTIMEOUT", 1);
-pub(super) const TASK: Word = word(19, "TASK", 1);
-pub(super) const CURSOR: Word = word(20, "CURSOR", 1);
-pub(super) const SEQ: Word = word(21, "SEQ", 0);
-pub(super) const AFTER: Word = word(22, "AFTER", 1);
-pub(super) const KEYSONLY: Word = word(23, "KEYSONLY", 0);
+pub(super) const TOKEN: Word = word(0, &[flag("TOKEN", "token")]);
+pub(super) const WAIT: Word = word(1, &[integer("WAIT", "wait-ms")]);
+pub(super) const PUSH: Word = word(2, &[flag("PUSH", "push")]);
+pub(super) const SHARED: Word = word(3, &[flag(ModeKind::Shared.option(), "shared")]);
+pub(super) const PERMITS: Word = word(
+    4,
+    &[
+        integer(ModeKind::Permits.option(), "permits"),
+        integer("OF", "total"),
+    ],
+);
+pub(super) const OWNER: Word = word(5, &[string("OWNER", "label")]);
+pub(super) const LEASE: Word = word(6, &[integer("LEASE", "lease-ms")]);
+pub(super) const ALL: Word = word(7, &[flag("ALL", "all")]);
+pub(super) const CLIENT: Word = word(8, &[integer("CLIENT", "client-id")]);
+pub(super) const MATCH: Word = word(9, &[option("MATCH", "pattern", ArgumentKind::Pattern)]);
+pub(super) const COUNT: Word = word(10, &[integer("COUNT", "count")]);
+pub(super) const GRACE: Word = word(11, &[integer("GRACE", "grace-ms")]);
+pub(super) const REENTRANT: Word = word(12, &[flag("REENTRANT", "reentrant")]);
+pub(super) const NOTIFY: Word = word(13, &[flag("NOTIFY", "notify")]);
+pub(super) const KEY: Word = word(14, &[string("KEY", "key")]);
+pub(super) const SINCE: Word = word(15, &[integer("SINCE", "id")]);
+pub(super) const RESET: Word = word(16, &[flag("RESET", "reset")]);
+pub(super) const ACKS: Word = word(17, &[integer("ACKS", "replicas")]);
+pub(super) const ACKTIMEOUT: Word = word(18, &[integer("ACKTIMEOUT", "acktimeout-ms")]);
+pub(super) const TASK: Word = word(19, &[string("TASK", "task")]);
+pub(super) const CURSOR: Word = word(20, &[integer("CURSOR", "cursor")]);
+pub(super) const SEQ: Word = word(21, &[flag("SEQ", "seq")]);
+pub(super) const AFTER: Word = word(22, &[string("AFTER", "key")]);
+pub(super) const KEYSONLY: Word = word(23, &[flag("KEYSONLY", "keysonly")]);
 
 const WORDS: usize = 24;
 
@@ -58,13 +85,45 @@ impl Word {
     }
 }
 
-const fn word(number: usize, name: &'static str, values: usize) -> Word {
+const fn word(number: usize, arguments: &'static [Argument]) -> Word {
     assert!(number < WORDS);
+    // The value of each argument, and the names of all but the first.
+    let (mut values, mut place) = (arguments.len() - 1, 0);
+    while place < arguments.len() {
+        values += !matches!(arguments[place].kind, ArgumentKind::Flag) as usize;
+        place += 1;
+    }
+    let Some(name) = arguments[0].token else {
+        panic!("an option has a name")
+    };
     Word {
         number,
         name,
         values,
+        arguments,
     }
+}
+
+const fn option(token: &'static str, name: &'static str, kind: ArgumentKind) -> Argument {
+    Argument {
+        name,
+        token: Some(token),
+        kind,
+        optional: true,
+        multiple: false,
+    }
+}
+
+const fn flag(token: &'static str, name: &'static str) -> Argument {
+    option(token, name, ArgumentKind::Flag)
+}
+
+const fn integer(token: &'static str, name: &'static str) -> Argument {
+    option(token, name, ArgumentKind::Integer)
+}
+
+const fn string(token: &'static str, name: &'static str) -> Argument {
+    option(token, name, ArgumentKind::String)
 }
 
 /// The options of LOCK.MACQUIRE, LOCK.ACQUIRE and SETTP.

@@ -4,8 +4,8 @@
 mod tests;
 
 use super::options::{
-    AFTER, ALL, Ask, CLIENT, COUNT, CURSOR, GRACE, KEY, KEYSONLY, MATCH, NOTIFY, OF_LOCK, OF_LOCKS,
-    OF_TEMPORARY, OWNER, Options, RESET, SEQ, SINCE, TOKEN, WAIT, number_in, refuse_repeated, wait,
+    AFTER, ALL, Ask, CLIENT, COUNT, CURSOR, GRACE, KEY, KEYSONLY, MATCH, NOTIFY, Options, RESET,
+    SEQ, SINCE, TOKEN, WAIT, number_in, refuse_repeated, wait,
 };
 use super::table::{self, Verb};
 use crate::engine::{MAX_GRACE_MS, MAX_MS, Mode, Token};
@@ -262,22 +262,9 @@ pub fn parse<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
 }
 
 fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {
+    let read = |options| Options::read(options, verb.options());
     match (verb, arguments) {
-        (Verb::Settp, [key, value, options @ ..]) => {
-            let options = Options::read(options, OF_TEMPORARY)?;
-            let ask = options.ask(Mode::Temporary)?;
-            let sequential = options.has(SEQ);
-            if sequential && ask.wait.is_some() {
-                return Err(BadInput::Exclude("SEQ", "WAIT"));
-            }
-            Ok(Request::Settp {
-                key,
-                value,
-                token: options.has(TOKEN),
-                sequential,
-                ask,
-            })
-        }
+        (Verb::Settp, [key, value, options @ ..]) => settp(key, value, read(options)?),
         (Verb::Watchex, keys @ [_, ..]) => Ok(Request::Watchex { keys }),
         (Verb::Unwatchex, keys) => Ok(Request::Unwatchex { keys }),
         (Verb::Watchtp, [prefix, options @ ..]) => watchtp(prefix, options),
@@ -286,13 +273,13 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
             prefix: Some(prefix),
         }),
         (Verb::Acquire, [_, options @ ..]) => {
-            let ask = Options::read(options, OF_LOCK)?.ask_for_lock()?;
+            let ask = read(options)?.ask_for_lock()?;
             let keys = &arguments[..1];
             Ok(Request::Acquire { keys, ask })
         }
         (Verb::Macquire, [number, rest @ ..]) => macquire(number, rest),
         (Verb::Release, [key, options @ ..]) => {
-            let options = Options::read(options, &[OWNER, ALL])?;
+            let options = read(options)?;
             Ok(Request::Release {
                 key,
                 label: options.label(),
@@ -302,33 +289,21 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
         (Verb::Extend, [key, ms, options @ ..]) => extend(key, ms, options),
         (Verb::Raise, [key, token, options @ ..]) => raise(key, token, options),
         (Verb::Cancel, [key, options @ ..]) => {
-            let label = Options::read(options, &[OWNER])?.label();
+            let label = read(options)?.label();
             Ok(Request::Cancel { key, label })
         }
         (Verb::Check, [key, token]) => check(key, token),
         (Verb::Guard, [key, token, command, ..]) => guard(key, token, command),
-        (Verb::Info, [key, options @ ..]) => info(key, Options::read(options, &[COUNT])?),
-        (Verb::List, [cursor, options @ ..]) => {
-            list(cursor, Options::read(options, &[CLIENT, MATCH, COUNT])?)
-        }
-        (Verb::Mine, options) => mine(Options::read(options, &[CURSOR, COUNT])?),
+        (Verb::Info, [key, options @ ..]) => info(key, read(options)?),
+        (Verb::List, [cursor, options @ ..]) => list(cursor, read(options)?),
+        (Verb::Mine, options) => mine(read(options)?),
         (Verb::Log, [option]) if RESET.is(option) => Ok(Request::ResetLog),
         (Verb::Log, options) => log(Options::read(options, &[KEY, COUNT, SINCE])?),
         (Verb::Why, [key]) => Ok(Request::Why { key }),
         (Verb::Server, []) => Ok(Request::Server),
-        _ => parse_session(verb, arguments),
-    }
-}
-
-/// Parses session commands; any other command has the wrong number of arguments.
-fn parse_session<'a, 'b>(
-    verb: Verb,
-    arguments: &'b [&'a [u8]],
-) -> Result<Request<'a, 'b>, BadInput> {
-    match (verb, arguments) {
-        (Verb::Start, options) => start(Options::read(options, &[GRACE])?),
+        (Verb::Start, options) => start(read(options)?),
         (Verb::Resume, [secret, options @ ..]) => {
-            let notify = Options::read(options, &[NOTIFY])?.has(NOTIFY);
+            let notify = read(options)?.has(NOTIFY);
             Ok(Request::Resume { secret, notify })
         }
         (Verb::End, []) => Ok(Request::EndSession),
@@ -338,35 +313,27 @@ fn parse_session<'a, 'b>(
             let id = number_in("the session's id", id, 0, u64::MAX)?;
             Ok(Request::KillSession { id })
         }
-        (
-            Verb::Settp
-            | Verb::Deltp
-            | Verb::Watchex
-            | Verb::Unwatchex
-            | Verb::Watchtp
-            | Verb::Unwatchtp
-            | Verb::Acquire
-            | Verb::Macquire
-            | Verb::Release
-            | Verb::Extend
-            | Verb::Raise
-            | Verb::Cancel
-            | Verb::Check
-            | Verb::Guard
-            | Verb::Info
-            | Verb::List
-            | Verb::Mine
-            | Verb::Log
-            | Verb::Why
-            | Verb::Server
-            | Verb::Resume
-            | Verb::End
-            | Verb::Detach
-            | Verb::Sessions
-            | Verb::KillSession,
-            _,
-        ) => Err(BadInput::WrongArity),
+        _ => Err(BadInput::WrongArity),
     }
+}
+
+fn settp<'a, 'b>(
+    key: &'a [u8],
+    value: &'a [u8],
+    options: Options<'a, 'b>,
+) -> Result<Request<'a, 'b>, BadInput> {
+    let ask = options.ask(Mode::Temporary)?;
+    let sequential = options.has(SEQ);
+    if sequential && ask.wait.is_some() {
+        return Err(BadInput::Exclude("SEQ", "WAIT"));
+    }
+    Ok(Request::Settp {
+        key,
+        value,
+        token: options.has(TOKEN),
+        sequential,
+        ask,
+    })
 }
 
 /// The server knows with which name a page goes on.
@@ -374,7 +341,7 @@ fn watchtp<'a, 'b>(prefix: &'a [u8], options: &'b [&'a [u8]]) -> Result<Request<
     if prefix.is_empty() {
         return Err(BadInput::EmptyPrefix);
     }
-    let options = Options::read(options, &[AFTER, KEYSONLY])?;
+    let options = Options::read(options, Verb::Watchtp.options())?;
     Ok(Request::Watchtp {
         prefix,
         goes_on: options.has(AFTER),
@@ -397,7 +364,7 @@ fn macquire<'a, 'b>(number: &[u8], rest: &'b [&'a [u8]]) -> Result<Request<'a, '
     }
     let (keys, options) = rest.split_at(count);
     refuse_repeated(keys)?;
-    let ask = Options::read(options, OF_LOCKS)?.ask(Mode::Exclusive)?;
+    let ask = Options::read(options, Verb::Macquire.options())?.ask(Mode::Exclusive)?;
     Ok(Request::Acquire { keys, ask })
 }
 
@@ -409,7 +376,7 @@ fn extend<'a, 'b>(
     Ok(Request::Extend {
         key,
         lease_ms: number_in("the lease", ms, 1, MAX_MS)?,
-        label: Options::read(options, &[OWNER])?.label(),
+        label: Options::read(options, Verb::Extend.options())?.label(),
     })
 }
 
@@ -421,7 +388,7 @@ fn raise<'a, 'b>(
     Ok(Request::Raise {
         key,
         token: number_in("the token", token, 0, Token::MAX)?,
-        label: Options::read(options, &[OWNER])?.label(),
+        label: Options::read(options, Verb::Raise.options())?.label(),
     })
 }
 

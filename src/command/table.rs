@@ -1,5 +1,10 @@
 //! The one table of commands: the source of registration, of the reference's table, and of a test of `COMMAND INFO`.
 
+use super::options::{
+    self, AFTER, ALL, Argument, ArgumentKind, CLIENT, COUNT, CURSOR, GRACE, KEYSONLY, MATCH,
+    NOTIFY, OF_LOCK, OF_LOCKS, OF_TEMPORARY, OWNER, RESET, SINCE, Word,
+};
+
 /// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
@@ -60,27 +65,6 @@ pub enum KeyPlaces {
     Nowhere,
 }
 
-/// One argument, for `COMMAND DOCS`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Argument {
-    pub name: &'static str,
-    /// The option's name, if it is one.
-    pub token: Option<&'static str>,
-    pub kind: ArgumentKind,
-    pub optional: bool,
-    pub multiple: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ArgumentKind {
-    Key,
-    String,
-    Integer,
-    Pattern,
-    /// An option without a value.
-    Flag,
-}
-
 /// The declaration of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
@@ -96,8 +80,33 @@ pub struct Spec {
     pub keys: KeyPlaces,
     pub summary: &'static str,
     pub complexity: &'static str,
-    pub arguments: &'static [Argument],
+    /// Its arguments before the options.
+    pub fixed: &'static [Argument],
+    pub options: &'static [Word],
 }
+
+impl Spec {
+    /// All its arguments, in their order.
+    pub fn arguments(&self) -> impl Iterator<Item = &'static Argument> {
+        let options = self.options.iter().flat_map(|option| option.arguments);
+        self.fixed.iter().chain(options)
+    }
+}
+
+impl Verb {
+    /// The options that it takes.
+    pub(super) fn options(self) -> &'static [Word] {
+        TABLE[self as usize].options
+    }
+}
+
+const _: () = {
+    let mut place = 0;
+    while place < TABLE.len() {
+        assert!(TABLE[place].verb as usize == place, "rows are in order");
+        place += 1;
+    }
+};
 
 const fn required(name: &'static str, kind: ArgumentKind) -> Argument {
     Argument {
@@ -109,30 +118,11 @@ const fn required(name: &'static str, kind: ArgumentKind) -> Argument {
     }
 }
 
-const fn option(token: &'static str, name: &'static str, kind: ArgumentKind) -> Argument {
-    Argument {
-        token: Some(token),
-        optional: true,
-        ..required(name, kind)
-    }
-}
-
 const KEY: Argument = required("key", ArgumentKind::Key);
 const KEYS: Argument = Argument {
     multiple: true,
     ..KEY
 };
-const OWNER: Argument = option("OWNER", "label", ArgumentKind::String);
-const TASK: Argument = option("TASK", "task", ArgumentKind::String);
-const LEASE: Argument = option("LEASE", "lease-ms", ArgumentKind::Integer);
-const REENTRANT: Argument = option("REENTRANT", "reentrant", ArgumentKind::Flag);
-const NOTIFY: Argument = option("NOTIFY", "notify", ArgumentKind::Flag);
-const WAIT: Argument = option("WAIT", "wait-ms", ArgumentKind::Integer);
-const PUSH: Argument = option("PUSH", "push", ArgumentKind::Flag);
-const ACKS: Argument = option("ACKS", "replicas", ArgumentKind::Integer);
-const ACKTIMEOUT: Argument = option("ACKTIMEOUT", "acktimeout-ms", ArgumentKind::Integer);
-const GRACE: Argument = option("GRACE", "grace-ms", ArgumentKind::Integer);
-
 pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Settp,
@@ -144,18 +134,8 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::First,
         summary: "Creates a key that lives as long as this connection, unless the key exists.",
         complexity: "O(1)",
-        arguments: &[
-            KEY,
-            required("value", ArgumentKind::String),
-            option("TOKEN", "token", ArgumentKind::Flag),
-            option("SEQ", "seq", ArgumentKind::Flag),
-            NOTIFY,
-            TASK,
-            WAIT,
-            PUSH,
-            ACKS,
-            ACKTIMEOUT,
-        ],
+        fixed: &[KEY, required("value", ArgumentKind::String)],
+        options: OF_TEMPORARY,
     },
     Spec {
         verb: Verb::Deltp,
@@ -167,7 +147,8 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::All,
         summary: "Deletes the given keys that this connection made with SETTP and still owns.",
         complexity: "O(N) with N the number of keys",
-        arguments: &[KEYS],
+        fixed: &[KEYS],
+        options: &[],
     },
     Spec {
         verb: Verb::Watchex,
@@ -179,7 +160,8 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::All,
         summary: "Returns whether keys exist, and from then on pushes each change.",
         complexity: "O(N) with N the number of keys",
-        arguments: &[KEYS],
+        fixed: &[KEYS],
+        options: &[],
     },
     Spec {
         verb: Verb::Unwatchex,
@@ -191,10 +173,11 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::All,
         summary: "Ends watches of this connection: those of the given keys, or all.",
         complexity: "O(N) with N the number of watches that end",
-        arguments: &[Argument {
+        fixed: &[Argument {
             optional: true,
             ..KEYS
         }],
+        options: &[],
     },
     Spec {
         verb: Verb::Watchtp,
@@ -206,11 +189,8 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::Prefix,
         summary: "Returns the temporary keys with a prefix, and from then on pushes each change of them.",
         complexity: "O(log N + M) with N the number of temporary keys and M that of the keys returned",
-        arguments: &[
-            required("prefix", ArgumentKind::String),
-            option("AFTER", "key", ArgumentKind::String),
-            option("KEYSONLY", "keysonly", ArgumentKind::Flag),
-        ],
+        fixed: &[required("prefix", ArgumentKind::String)],
+        options: &[AFTER, KEYSONLY],
     },
     Spec {
         verb: Verb::Unwatchtp,
@@ -222,10 +202,11 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::Prefix,
         summary: "Ends watches of this connection: that of the given prefix, or those of all prefixes.",
         complexity: "O(N) with N the number of watches that end",
-        arguments: &[Argument {
+        fixed: &[Argument {
             optional: true,
             ..required("prefix", ArgumentKind::String)
         }],
+        options: &[],
     },
     Spec {
         verb: Verb::Acquire,
@@ -237,21 +218,8 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::First,
         summary: "Acquires a lock: exclusive, shared, or permits of a semaphore.",
         complexity: "O(1)",
-        arguments: &[
-            KEY,
-            option("SHARED", "shared", ArgumentKind::Flag),
-            option("PERMITS", "permits", ArgumentKind::Integer),
-            option("OF", "total", ArgumentKind::Integer),
-            OWNER,
-            TASK,
-            LEASE,
-            REENTRANT,
-            NOTIFY,
-            WAIT,
-            PUSH,
-            ACKS,
-            ACKTIMEOUT,
-        ],
+        fixed: &[KEY],
+        options: OF_LOCK,
     },
     Spec {
         verb: Verb::Macquire,
@@ -263,19 +231,8 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::Numbered,
         summary: "Acquires several exclusive locks in one step, or none of them.",
         complexity: "O(N) with N the number of keys",
-        arguments: &[
-            required("numkeys", ArgumentKind::Integer),
-            KEYS,
-            OWNER,
-            TASK,
-            LEASE,
-            REENTRANT,
-            NOTIFY,
-            WAIT,
-            PUSH,
-            ACKS,
-            ACKTIMEOUT,
-        ],
+        fixed: &[required("numkeys", ArgumentKind::Integer), KEYS],
+        options: OF_LOCKS,
     },
     Spec {
         verb: Verb::Release,
@@ -287,7 +244,8 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::First,
         summary: "Releases a lock and grants it to the next waiter.",
         complexity: "O(1); with ALL O(N) with N the number of places that are given up",
-        arguments: &[KEY, OWNER, option("ALL", "all", ArgumentKind::Flag)],
+        fixed: &[KEY],
+        options: &[OWNER, ALL],
     },
     Spec {
         verb: Verb::Extend,
@@ -299,7 +257,8 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::First,
         summary: "Sets the lease of a held lock, counted from now.",
         complexity: "O(log N) with N the number of leases",
-        arguments: &[KEY, required("lease-ms", ArgumentKind::Integer), OWNER],
+        fixed: &[KEY, required("lease-ms", ArgumentKind::Integer)],
+        options: &[OWNER],
     },
     Spec {
         verb: Verb::Raise,
@@ -311,7 +270,8 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::First,
         summary: "Raises the token of a hold, and with it all later tokens.",
         complexity: "O(1)",
-        arguments: &[KEY, required("token", ArgumentKind::Integer), OWNER],
+        fixed: &[KEY, required("token", ArgumentKind::Integer)],
+        options: &[OWNER],
     },
     Spec {
         verb: Verb::Cancel,
@@ -324,7 +284,8 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::First,
         summary: "Withdraws a wait for a key, or returns the token if the key is held already.",
         complexity: "O(N) with N the number of places that are given up",
-        arguments: &[KEY, OWNER],
+        fixed: &[KEY],
+        options: &[OWNER],
     },
     Spec {
         verb: Verb::Check,
@@ -337,7 +298,8 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::First,
         summary: "Checks that a token is that of a current hold.",
         complexity: "O(1)",
-        arguments: &[KEY, required("token", ArgumentKind::Integer)],
+        fixed: &[KEY, required("token", ArgumentKind::Integer)],
+        options: &[],
     },
     Spec {
         verb: Verb::Guard,
@@ -351,7 +313,7 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::First,
         summary: "Runs a command only while a token is that of a current hold.",
         complexity: "O(1), and what the command takes",
-        arguments: &[
+        fixed: &[
             KEY,
             required("token", ArgumentKind::Integer),
             required("command", ArgumentKind::String),
@@ -361,6 +323,7 @@ pub const TABLE: &[Spec] = &[
                 ..required("argument", ArgumentKind::String)
             },
         ],
+        options: &[],
     },
     Spec {
         verb: Verb::Info,
@@ -372,7 +335,8 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::First,
         summary: "Returns the holders of a key and its queue, in order.",
         complexity: "O(N) with N the number of holders and waiters that it tells of",
-        arguments: &[KEY, option("COUNT", "count", ArgumentKind::Integer)],
+        fixed: &[KEY],
+        options: &[COUNT],
     },
     Spec {
         verb: Verb::List,
@@ -384,12 +348,8 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::Nowhere,
         summary: "Lists the held and waited-for keys of this database, some at a time.",
         complexity: "O(N) with N the number of keys that the call looks at",
-        arguments: &[
-            required("cursor", ArgumentKind::Integer),
-            option("CLIENT", "client-id", ArgumentKind::Integer),
-            option("MATCH", "pattern", ArgumentKind::Pattern),
-            option("COUNT", "count", ArgumentKind::Integer),
-        ],
+        fixed: &[required("cursor", ArgumentKind::Integer)],
+        options: &[CLIENT, MATCH, COUNT],
     },
     Spec {
         verb: Verb::Mine,
@@ -401,10 +361,8 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::Nowhere,
         summary: "Lists what this connection and its session hold and wait for.",
         complexity: "O(N) with N the number of entries asked for",
-        arguments: &[
-            option("CURSOR", "cursor", ArgumentKind::Integer),
-            option("COUNT", "count", ArgumentKind::Integer),
-        ],
+        fixed: &[],
+        options: &[CURSOR, COUNT],
     },
     Spec {
         verb: Verb::Log,
@@ -416,12 +374,8 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::Nowhere,
         summary: "Lists the locks that were lost (not released), and why; or empties the list.",
         complexity: "O(N) with N the number of entries",
-        arguments: &[
-            option("KEY", "key", ArgumentKind::String),
-            option("COUNT", "count", ArgumentKind::Integer),
-            option("SINCE", "id", ArgumentKind::Integer),
-            option("RESET", "reset", ArgumentKind::Flag),
-        ],
+        fixed: &[],
+        options: &[options::KEY, COUNT, SINCE, RESET],
     },
     Spec {
         verb: Verb::Why,
@@ -433,7 +387,8 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::First,
         summary: "Reports why nobody gets a key: its holders, what they wait for, and so on.",
         complexity: "O(N) with N the number of holders that it looks at, 64 at most",
-        arguments: &[KEY],
+        fixed: &[KEY],
+        options: &[],
     },
     Spec {
         verb: Verb::Server,
@@ -445,7 +400,8 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::Nowhere,
         summary: "Reports what a client must know of this server to rely on its locks.",
         complexity: "O(1)",
-        arguments: &[],
+        fixed: &[],
+        options: &[],
     },
     Spec {
         verb: Verb::Start,
@@ -457,7 +413,8 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::Nowhere,
         summary: "Starts a session, so that what this connection makes can outlive it for a moment.",
         complexity: "O(1)",
-        arguments: &[GRACE],
+        fixed: &[],
+        options: &[GRACE],
     },
     Spec {
         verb: Verb::Resume,
@@ -470,7 +427,8 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::Nowhere,
         summary: "Resumes a session on this connection.",
         complexity: "O(1)",
-        arguments: &[required("secret", ArgumentKind::String), NOTIFY],
+        fixed: &[required("secret", ArgumentKind::String)],
+        options: &[NOTIFY],
     },
     Spec {
         verb: Verb::End,
@@ -482,7 +440,8 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::Nowhere,
         summary: "Releases all that this connection's session holds, and ends it.",
         complexity: "O(N) with N the number of keys and holds, 1000 at most",
-        arguments: &[],
+        fixed: &[],
+        options: &[],
     },
     Spec {
         verb: Verb::Detach,
@@ -494,7 +453,8 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::Nowhere,
         summary: "Detaches this connection's session, to resume it elsewhere.",
         complexity: "O(1)",
-        arguments: &[],
+        fixed: &[],
+        options: &[],
     },
     Spec {
         verb: Verb::Sessions,
@@ -506,7 +466,8 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::Nowhere,
         summary: "Lists all sessions: whose they are, and what they have.",
         complexity: "O(N) with N the number of sessions and of what they hold",
-        arguments: &[],
+        fixed: &[],
+        options: &[],
     },
     Spec {
         verb: Verb::KillSession,
@@ -518,7 +479,8 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::Nowhere,
         summary: "Releases all that a session holds, and ends it.",
         complexity: "O(N) with N the number of keys and holds",
-        arguments: &[required("session-id", ArgumentKind::Integer)],
+        fixed: &[required("session-id", ArgumentKind::Integer)],
+        options: &[],
     },
 ];
 
@@ -529,6 +491,6 @@ pub fn commands_with(option: &[u8]) -> Vec<String> {
         token.is_some_and(|token| token.eq_ignore_ascii_case(option))
     };
     let all = TABLE.iter();
-    let having = all.filter(|spec| spec.arguments.iter().any(is_it));
+    let having = all.filter(|spec| spec.arguments().any(is_it));
     having.map(|spec| spec.name.to_ascii_uppercase()).collect()
 }

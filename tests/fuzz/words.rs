@@ -300,7 +300,7 @@ impl Speaker {
 
     fn arguments(&mut self, spec: &Spec, world: &World, words: &mut Words) {
         let mut optional = Vec::new();
-        for argument in spec.arguments {
+        for argument in spec.arguments() {
             if argument.optional && argument.kind != ArgumentKind::Key {
                 optional.push(argument);
                 continue;

@@ -1,6 +1,7 @@
 //! Whether arguments are understood as they are meant.
 
 use super::*;
+use crate::command::TABLE;
 
 fn parsed(verb: Verb, line: &str) -> Result<String, String> {
     let words: Vec<&[u8]> = line.split_whitespace().map(str::as_bytes).collect();
@@ -21,6 +22,16 @@ fn options_come_in_any_order_and_case() {
 fn a_wait_of_zero_has_no_limit() {
     let request = parsed(Verb::Settp, "k v WAIT 0").unwrap();
     assert!(request.contains("limit_ms: None, push: false"));
+}
+
+#[test]
+fn each_command_is_parsed() {
+    for spec in TABLE {
+        let words = vec!["1"; spec.arity.unsigned_abs() as usize - 1];
+        let refused = parsed(spec.verb, &words.join(" ")).err();
+        let (name, wrong) = (spec.name, BadInput::WrongArity.to_string());
+        assert_ne!(refused, Some(wrong), "{name}");
+    }
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub fn commands(ctx: Ctx<'_>) -> Result<(), String> {
         if !set_categories(command, spec, category) {
             return Err(format!("the ACL categories of {}", spec.name));
         }
-        let mut arguments: Vec<_> = spec.arguments.iter().map(argument).collect();
+        let mut arguments: Vec<_> = spec.arguments().map(argument).collect();
         arguments.push(zeroed());
         let is_described = command.describe(Docs {
             summary: spec.summary,
