@@ -1,7 +1,7 @@
 //! Lock modes and their compatibility, in one table.
 //!
 //! When you add a mode: a variant of [`Mode`] and of [`ModeKind`], and a row in [`MODES`], which is checked at compile time. Its
-//! option is parsed in `command/options.rs` and documented in `command/table.rs`.
+//! option is in `command/options.rs`.
 
 use crate::engine::types::KeyState;
 

@@ -18,6 +18,7 @@ use crate::engine::state::timers::Timers;
 use crate::engine::state::tokens::Tokens;
 use crate::engine::state::watches::Watches;
 use crate::engine::storage::arena::Id;
+use crate::engine::terms::Terms;
 use crate::engine::types::{ClientId, Digest, Loss, LostRight, Moment};
 use std::collections::VecDeque;
 
@@ -136,6 +137,14 @@ impl Engine {
     /// Whether a hold's owner was told of it: its grant is not pending. O(1).
     pub(in crate::engine) fn is_settled(&self, hold: Id<Hold>) -> bool {
         self.holds.pending(hold).is_none()
+    }
+
+    /// The terms of a hold, with the rest of its lease.
+    pub(in crate::engine) fn terms_left(&self, hold: Id<Hold>, now: Moment) -> Terms<Box<[u8]>> {
+        Terms {
+            lease_ms: self.holds.lease(hold).map(|end| end.ms_since(now)),
+            ..self.holds.terms(hold).owned()
+        }
     }
 
     /// The connection of a hold's owner; `NOBODY` for a detached session.

@@ -2,8 +2,7 @@
 //! replicas and files.
 //!
 //! When you add one: a field of [`Terms`], of [`Kept`] if the hold needs it, and its name in [`Terms::write`] and
-//! [`Terms::read_pair`] if it is replicated (see `pairs.rs`). Its option is parsed in `command/options.rs` and documented in
-//! `command/table.rs`.
+//! [`Terms::read_pair`] if it is replicated (see `pairs.rs`). Its option is in `command/options.rs`.
 
 use crate::engine::mode::{Mode, ModeKind};
 use crate::engine::pairs::{self, Pair, read_number};

@@ -1,5 +1,5 @@
-//! What clients get, byte for byte but for RESP: replies, errors, pushes, reports. Depends on the engine and on [`Host`], which
-//! the module's shell is, and the server for tests in `clients/devserver`.
+//! What clients get, byte for byte but for RESP: replies, errors, pushes, reports. Depends on the engine, and on [`Host`] and
+//! [`Reporter`](reports::Reporter), which the module's shell is, and the server for tests in `clients/devserver`.
 //!
 //! ```text
 //!   host.rs       what replies are written with   refusals.rs   the texts of errors

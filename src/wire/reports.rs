@@ -1,14 +1,71 @@
-//! Reports: what LOCK.INFO, LOCK.LIST, LOCK.MINE, LOCK.LOG, LOCK.WHY, LOCK.CHECK, LOCK.SERVER and SESSION.LIST reply.
+//! Reports: the commands that only read the engine and the log, and reply with what is there.
+//!
+//! When you add one: an arm of [`answer`], and the function that looks and replies.
 
+use crate::command::{List, Log, Request, matches};
 use crate::engine::{
-    ClientId, Holder, KeyBuf, KeyInspection, KeyLine, ModeKind, Moment, Origin, Own, OwnState,
-    SessionLine, Stale, Step, Token,
+    ClientId, Db, Engine, Holder, Key, KeyBuf, KeyInspection, KeyLine, ModeKind, Moment, Origin,
+    Own, OwnState, Page, SessionLine, Stale, Step, Token, Walk,
 };
-use crate::policy::losses::Entry;
+use crate::policy::losses::{Entry, LossLog, key_in_log};
+use crate::policy::release;
 use crate::wire::host::Host;
 
+/// The server, as far as reports to one caller go.
+pub trait Reporter: Host {
+    fn caller(&self) -> ClientId;
+    fn caller_db(&self) -> Db;
+    /// On the engine's clock.
+    fn now(&self) -> Moment;
+    /// Milliseconds since 1970.
+    fn wall_ms(&self) -> u64;
+    fn engine<T>(&self, look: impl FnOnce(&Engine) -> T) -> T;
+    fn losses<T>(&self, look: impl FnOnce(&LossLog) -> T) -> T;
+    /// Whether the caller may see keys of whatever name.
+    fn may_see_all(&self) -> bool;
+    /// Whether a key of the caller's database exists.
+    fn is_present(&self, key: Key<'_>) -> bool;
+    /// Why the server writes nothing now.
+    fn refuses(&self) -> Vec<Cause>;
+    /// The time since a client's last command; none for a detached session.
+    fn idle_ms(&self, client: ClientId) -> Option<i64>;
+    fn about(&self) -> About;
+}
+
+/// What one server says of itself to one connection.
+pub struct About {
+    pub run_id: String,
+    pub can_push: bool,
+    pub peer_timeout_ms: u64,
+    pub quarantine_ms: u64,
+}
+
+/// Answers a command that only reports.
+pub fn answer(host: &mut impl Reporter, request: &Request<'_, '_>) {
+    match *request {
+        Request::Info { key, count } => info(host, key, count),
+        Request::List(list) => self::list(host, &list),
+        Request::Mine { cursor, count } => mine(host, cursor, count),
+        Request::Log(log) => self::log(host, &log),
+        Request::Why { key } => why(host, key),
+        Request::Server => server(host),
+        Request::Sessions => sessions(host),
+        ref other => unreachable!("{other:?} was answered before"),
+    }
+}
+
+fn most(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
 /// LOCK.INFO.
-pub fn info(host: &mut impl Host, inspection: Option<&KeyInspection>) {
+fn info(host: &mut impl Reporter, name: &[u8], count: u64) {
+    let (db, now) = (host.caller_db(), host.now());
+    let inspection = host.engine(|engine| engine.inspect(now, Key { db, name }, most(count)));
+    reply_info(host, inspection.as_ref());
+}
+
+fn reply_info(host: &mut impl Host, inspection: Option<&KeyInspection>) {
     let Some(inspection) = inspection else {
         return host.null();
     };
@@ -35,8 +92,8 @@ pub fn info(host: &mut impl Host, inspection: Option<&KeyInspection>) {
     for waiter in &inspection.waiters {
         host.map(6);
         Connection::of(host, waiter.client).reply(host);
-        bytes(host, b"label", &waiter.label);
-        text(host, b"mode", waiter.mode.kind().display_name());
+        bytes(host, b"label", &waiter.terms.label);
+        text(host, b"mode", waiter.terms.mode.kind().display_name());
         number(host, b"waiting-ms", waiter.waiting_ms);
     }
 }
@@ -50,14 +107,14 @@ fn reply_holder(host: &mut impl Host, connection: &Connection, holder: &Holder, 
     text(host, b"user", &connection.user);
     host.bulk(b"label");
     match may_read {
-        true => host.bulk(&holder.label),
+        true => host.bulk(&holder.terms.label),
         false => host.null(),
     }
     number(host, b"token", holder.token.0);
-    number(host, b"permits", holder.mode.permits().into());
+    number(host, b"permits", holder.terms.mode.permits().into());
     number(host, b"depth", holder.depth.into());
     number(host, b"held-ms", holder.held_ms);
-    optional(host, b"lease-ms", holder.lease_ms);
+    optional(host, b"lease-ms", holder.terms.lease_ms);
     host.bulk(b"session");
     match holder.session {
         Some(true) => host.bulk(b"attached"),
@@ -80,7 +137,22 @@ fn reply_acks(host: &mut impl Host, acks: Option<(u32, u32)>) {
 }
 
 /// LOCK.LIST: a page.
-pub fn list(host: &mut impl Host, cursor: u64, lines: &[KeyLine]) {
+fn list(host: &mut impl Reporter, list: &List<'_>) {
+    let (now, pattern) = (host.now(), list.pattern);
+    let walk = Walk {
+        cursor: list.cursor,
+        db: host.caller_db(),
+        client: list.client.map(ClientId),
+        is_meant: &|name| pattern.is_none_or(|pattern| matches(pattern, name)),
+        pattern_len: pattern.map_or(0, <[u8]>::len),
+        count: list.count,
+    };
+    let Page { cursor, mut lines } = host.engine(|engine| engine.list(now, &walk));
+    lines.retain(|line| host.may_see(line.key.as_key(), &[b"lock.list"]));
+    reply_list(host, cursor, &lines);
+}
+
+fn reply_list(host: &mut impl Host, cursor: u64, lines: &[KeyLine]) {
     host.array(2);
     host.bulk(cursor.to_string().as_bytes());
     host.array(lines.len());
@@ -98,17 +170,19 @@ pub fn list(host: &mut impl Host, cursor: u64, lines: &[KeyLine]) {
 }
 
 /// LOCK.MINE: a page.
-pub fn mine(host: &mut impl Host, next: u64, entries: &[Own]) {
+fn mine(host: &mut impl Reporter, cursor: u64, count: u64) {
+    let (caller, now) = (host.caller(), host.now());
+    let (next, entries) = host.engine(|engine| engine.mine(now, caller, cursor, most(count)));
     host.array(2);
     host.bulk(next.to_string().as_bytes());
     host.array(entries.len());
-    for own in entries {
+    for own in &entries {
         reply_own(host, own);
     }
 }
 
 fn reply_own(host: &mut impl Host, own: &Own) {
-    let (kind, mode) = match own.mode.kind() {
+    let (kind, mode) = match own.terms.mode.kind() {
         ModeKind::Temporary => ("temporary", ModeKind::Exclusive),
         mode => ("lock", mode),
     };
@@ -121,9 +195,9 @@ fn reply_own(host: &mut impl Host, own: &Own) {
         false => host.null(),
     }
     text(host, b"kind", kind);
-    bytes(host, b"label", &own.label);
+    bytes(host, b"label", &own.terms.label);
     text(host, b"mode", mode.display_name());
-    number(host, b"permits", own.mode.permits().into());
+    number(host, b"permits", own.terms.mode.permits().into());
     number(host, b"depth", own.depth.into());
     optional(host, b"token", own.token.map(|token| token.0));
     let state = match own.state {
@@ -133,11 +207,30 @@ fn reply_own(host: &mut impl Host, own: &Own) {
     };
     text(host, b"state", state);
     reply_acks(host, own.acks);
-    optional(host, b"lease-ms", own.lease_ms);
+    optional(host, b"lease-ms", own.terms.lease_ms);
 }
 
-/// LOCK.LOG, at this time on the engine's clock and, in milliseconds since 1970, on the wall's.
-pub fn log(host: &mut impl Host, entries: &[Entry], now: Moment, wall_ms: u64) {
+/// LOCK.LOG.
+fn log(host: &mut impl Reporter, log: &Log<'_>) {
+    let db = host.caller_db();
+    let key = log.key.map(|name| key_in_log(Key { db, name }));
+    let is_meant = |entry: &&Entry| {
+        entry.id > log.since && key.as_ref().is_none_or(|key| entry.lost.key == *key)
+    };
+    // ACL checks call the server, so the log must not be borrowed meanwhile.
+    let mut entries: Vec<Entry> = host.losses(|log| log.iter().filter(is_meant).cloned().collect());
+    entries.retain(|entry| may_see_loss(host, &entry.lost.key, entry.is_cut));
+    entries.truncate(most(log.count));
+    let (now, wall_ms) = (host.now(), host.wall_ms());
+    reply_log(host, &entries, now, wall_ms);
+}
+
+/// Whether the caller may see a logged key. The rest of a truncated name is unknown.
+pub fn may_see_loss(host: &impl Reporter, key: &KeyBuf, is_cut: bool) -> bool {
+    host.may_see(key.as_key(), &[b"lock.log"]) && (!is_cut || host.may_see_all())
+}
+
+fn reply_log(host: &mut impl Host, entries: &[Entry], now: Moment, wall_ms: u64) {
     host.array(entries.len());
     for entry in entries {
         let lost = &entry.lost;
@@ -190,35 +283,48 @@ pub enum Cause {
     Replica,
 }
 
-/// LOCK.WHY. `idle_ms` is the time since a client's last command; `None` for a detached session.
-pub fn why(
-    host: &mut impl Host,
-    steps: &[Step],
-    idle_ms: impl Fn(ClientId) -> Option<i64>,
-    causes: &[Cause],
-) {
-    let may_read = |host: &_, key: &KeyBuf| Host::may_see(host, key.as_key(), &[b"lock.why"]);
-    host.array(steps.len() + causes.len());
-    for step in steps {
-        let may_read_it = may_read(host, &step.key);
-        let connection = Connection::of(host, step.holder.client);
-        host.map(HOLDER_PAIRS + 5);
-        text(host, b"cause", "holder");
-        number(host, b"db", step.key.db.0.into());
-        name_or_null(host, b"key", Some(&step.key).filter(|_| may_read_it));
-        reply_holder(host, &connection, &step.holder, may_read_it);
-        host.bulk(b"idle-ms");
-        match idle_ms(step.holder.client) {
-            Some(ms) => host.integer(ms),
-            None => host.null(),
-        }
-        let waits_for = step.waits_for.as_ref();
-        let waits_for = waits_for.filter(|key| may_read(host, key));
-        name_or_null(host, b"waits-for", waits_for);
+/// LOCK.WHY.
+fn why(host: &mut impl Reporter, name: &[u8]) {
+    let (db, now) = (host.caller_db(), host.now());
+    let key = Key { db, name };
+    let (steps, left_ms, is_replica) = host.engine(|engine| {
+        let left_ms = engine.quarantine_left_ms(now);
+        (engine.why(now, key), left_ms, engine.is_replica())
+    });
+    let mut causes = Vec::new();
+    if !is_replica && steps.is_empty() && host.is_present(key) {
+        causes.push(Cause::Unheld);
     }
-    for cause in causes {
+    if left_ms > 0 {
+        causes.push(Cause::Quarantine { left_ms });
+    }
+    causes.extend(host.refuses());
+    host.array(steps.len() + causes.len());
+    for step in &steps {
+        reply_step(host, step);
+    }
+    for cause in &causes {
         reply_cause(host, cause);
     }
+}
+
+fn reply_step(host: &mut impl Reporter, step: &Step) {
+    let may_read = |host: &_, key: &KeyBuf| Host::may_see(host, key.as_key(), &[b"lock.why"]);
+    let may_read_it = may_read(host, &step.key);
+    let connection = Connection::of(host, step.holder.client);
+    host.map(HOLDER_PAIRS + 5);
+    text(host, b"cause", "holder");
+    number(host, b"db", step.key.db.0.into());
+    name_or_null(host, b"key", Some(&step.key).filter(|_| may_read_it));
+    reply_holder(host, &connection, &step.holder, may_read_it);
+    host.bulk(b"idle-ms");
+    match host.idle_ms(step.holder.client) {
+        Some(ms) => host.integer(ms),
+        None => host.null(),
+    }
+    let waits_for = step.waits_for.as_ref();
+    let waits_for = waits_for.filter(|key| may_read(host, key));
+    name_or_null(host, b"waits-for", waits_for);
 }
 
 fn reply_cause(host: &mut impl Host, cause: &Cause) {
@@ -250,38 +356,35 @@ fn name_or_null(host: &mut impl Host, name: &[u8], key: Option<&KeyBuf>) {
     }
 }
 
-/// LOCK.SERVER: what one server says of itself to one connection.
-pub struct ServerReport<'a> {
-    pub version: &'a str,
-    pub commit: &'a str,
-    pub run_id: &'a str,
-    pub is_replica: bool,
-    pub can_push: bool,
-    pub peer_timeout_ms: u64,
-    pub quarantine_ms: u64,
-    pub quarantine_left_ms: u64,
-}
-
-impl ServerReport<'_> {
-    pub fn send(&self, host: &mut impl Host) {
-        host.map(8);
-        text(host, b"version", self.version);
-        text(host, b"commit", self.commit);
-        text(host, b"run-id", self.run_id);
-        let role = match self.is_replica {
-            true => "replica",
-            false => "master",
-        };
-        text(host, b"role", role);
-        number(host, b"pushes", self.can_push.into());
-        number(host, b"peer-timeout-ms", self.peer_timeout_ms);
-        number(host, b"quarantine-ms", self.quarantine_ms);
-        number(host, b"quarantine-left-ms", self.quarantine_left_ms);
-    }
+/// LOCK.SERVER.
+fn server(host: &mut impl Reporter) {
+    let about = host.about();
+    let now = host.now();
+    let (is_replica, left_ms) =
+        host.engine(|engine| (engine.is_replica(), engine.quarantine_left_ms(now)));
+    host.map(8);
+    text(host, b"version", release::VERSION);
+    text(host, b"commit", release::COMMIT);
+    text(host, b"run-id", &about.run_id);
+    let role = match is_replica {
+        true => "replica",
+        false => "master",
+    };
+    text(host, b"role", role);
+    number(host, b"pushes", about.can_push.into());
+    number(host, b"peer-timeout-ms", about.peer_timeout_ms);
+    number(host, b"quarantine-ms", about.quarantine_ms);
+    number(host, b"quarantine-left-ms", left_ms);
 }
 
 /// SESSION.LIST.
-pub fn sessions(host: &mut impl Host, lines: &[SessionLine]) {
+fn sessions(host: &mut impl Reporter) {
+    let now = host.now();
+    let lines = host.engine(|engine| engine.sessions(now));
+    reply_sessions(host, &lines);
+}
+
+fn reply_sessions(host: &mut impl Host, lines: &[SessionLine]) {
     host.array(lines.len());
     for line in lines {
         let is_attached = line.client.0 > 0;

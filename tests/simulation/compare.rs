@@ -318,7 +318,8 @@ impl Trial {
 }
 
 fn is_waiter(waiter: &Waiter, waiting: &Waiting) -> bool {
-    LABELS[waiter.label] == &*waiting.label && is_mode(waiter.mode, waiting.mode)
+    let terms = &waiting.terms;
+    LABELS[waiter.label] == &*terms.label && is_mode(waiter.mode, terms.mode)
 }
 
 fn is_holder(hold: &Hold, holder: &Holder, world: &World) -> bool {
@@ -329,11 +330,11 @@ fn is_holder(hold: &Hold, holder: &Holder, world: &World) -> bool {
     };
     let mut grants = world.grants.iter();
     let grant = grants.find(|grant| grant.serial == hold.serial);
-    LABELS[hold.label] == &*holder.label
+    LABELS[hold.label] == &*holder.terms.label
         && grant.map(|grant| (grant.got, grant.wanted)) == holder.acks
         && session == holder.session
-        && is_mode(hold.mode, holder.mode)
-        && (hold.whole_depth(), lease) == (holder.depth, holder.lease_ms)
+        && is_mode(hold.mode, holder.terms.mode)
+        && (hold.whole_depth(), lease) == (holder.depth, holder.terms.lease_ms)
 }
 
 pub fn is_mode(way: Way, mode: Mode) -> bool {

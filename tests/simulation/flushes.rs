@@ -181,9 +181,9 @@ impl Side {
             let inspection = self.engine.inspect(self.now, key(spot), usize::MAX);
             let inspection = inspection.map(|inspection| {
                 let holders = inspection.holders.iter();
-                let holders = holders.map(|one| (one.client, one.label.clone(), one.depth));
+                let holders = holders.map(|one| (one.client, one.terms.label.clone(), one.depth));
                 let waiters = inspection.waiters.iter();
-                let waiters = waiters.map(|one| (one.client, one.label.clone()));
+                let waiters = waiters.map(|one| (one.client, one.terms.label.clone()));
                 let counts = (inspection.holder_count, inspection.waiter_count);
                 (
                     holders.collect::<Vec<_>>(),

@@ -56,8 +56,8 @@ fn line(own: &Own) -> Line {
         OwnState::Waiting => "waiting",
     };
     assert_eq!(own.token.is_some(), own.state == OwnState::Held);
-    let is_lock = own.mode != Mode::Temporary;
-    let (key, label) = (own.key.name.to_vec(), own.label.to_vec());
+    let is_lock = own.terms.mode != Mode::Temporary;
+    let (key, label) = (own.key.name.to_vec(), own.terms.label.to_vec());
     let db = own.key.db.0 as usize;
     (db, key, label, is_lock, own.depth, state, own.acks)
 }

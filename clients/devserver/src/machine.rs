@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 use tether::engine::{
     Cause, ClientId, Db, Effect, Engine, Event, Key, KeyBuf, KeySnapshot, KeyState, Loss, Moment,
-    News, NoRight, Origin, Presence, PresenceChange, Push, Reply, SnapshotPage,
+    NOBODY, News, NoRight, Origin, Presence, PresenceChange, Push, Reply, SnapshotPage,
 };
 use tether::policy::losses::LossLog;
 use tether::wire::{Host, pushes, replies};
@@ -373,13 +373,20 @@ pub fn random_hex() -> String {
 
 /// What replies of the module are written with.
 pub struct Speaker<'a> {
-    machine: &'a Machine,
+    pub machine: &'a Machine,
     writer: &'a mut Writer,
+    /// Whom a report is for.
+    pub client: ClientId,
 }
 
 impl<'a> Speaker<'a> {
     pub fn new(machine: &'a Machine, writer: &'a mut Writer) -> Self {
-        Speaker { machine, writer }
+        let client = NOBODY;
+        Speaker {
+            machine,
+            writer,
+            client,
+        }
     }
 }
 

@@ -2,16 +2,13 @@
 
 use crate::connections::{UNIX, USER};
 use crate::machine::{Executing, Machine, Speaker, random_hex, since_1970};
-use tether::command::{
-    self, Access, Ask, BadInput, KeyPlaces, List, Log, Request, Spec, TABLE, matches,
-};
+use tether::command::{self, Access, Ask, BadInput, KeyPlaces, Request, Spec, TABLE};
 use tether::engine::{
-    Acquire, ClientId, Db, Digest, Engine, Event, Form, Key, KeySnapshot, KeyState, Kind, Raise,
-    SequenceName, SessionId, Start, Token, Walk, WatchPrefix,
+    Acquire, ClientId, Db, Digest, Engine, Event, Form, Key, KeySnapshot, KeyState, Kind, Moment,
+    Raise, SequenceName, SessionId, Start, Token, WatchPrefix,
 };
-use tether::policy::losses::{Entry, key_in_log};
-use tether::policy::release;
-use tether::wire::reports::{self, Cause, ServerReport};
+use tether::policy::losses::LossLog;
+use tether::wire::reports::{self, About, Cause, Reporter};
 
 pub fn find(name: &[u8]) -> Option<&'static Spec> {
     TABLE
@@ -271,7 +268,7 @@ impl<'a> Caller<'_, 'a> {
                 let (session, later) = (SessionId(id), false);
                 self.handle(Event::KillSession { session, later });
             }
-            Request::Why { key } => self.why(key),
+            Request::ResetLog => self.reset_log(),
             ref report => self.report(report),
         }
     }
@@ -367,105 +364,78 @@ impl<'a> Caller<'_, 'a> {
         }
     }
 
-    fn report(&mut self, request: &Request<'_, '_>) {
-        let Caller {
-            machine,
-            client,
-            db,
-            executing,
-            ..
-        } = self;
-        let (now, db) = (machine.now(), *db);
-        if matches!(request, Request::ResetLog) {
-            machine.losses.clear();
-            machine.close_log();
-            return executing.writer.simple("OK");
-        }
-        let engine = &machine.engine;
-        let speaker = &mut Speaker::new(machine, &mut executing.writer);
-        let most = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
-        match *request {
-            Request::Info { key: name, count } => {
-                let inspection = engine.inspect(now, Key { db, name }, most(count));
-                reports::info(speaker, inspection.as_ref());
-            }
-            Request::List(List {
-                cursor,
-                client,
-                pattern,
-                count,
-            }) => {
-                let walk = Walk {
-                    cursor,
-                    db,
-                    client: client.map(ClientId),
-                    is_meant: &|name| pattern.is_none_or(|pattern| matches(pattern, name)),
-                    pattern_len: pattern.map_or(0, <[u8]>::len),
-                    count,
-                };
-                let page = engine.list(now, &walk);
-                reports::list(speaker, page.cursor, &page.lines);
-            }
-            Request::Mine { cursor, count } => {
-                let (next, entries) = engine.mine(now, *client, cursor, most(count));
-                reports::mine(speaker, next, &entries);
-            }
-            Request::Log(Log { key, count, since }) => {
-                let key = key.map(|name| key_in_log(Key { db, name }));
-                let is_meant = |entry: &&Entry| {
-                    entry.id > since && key.as_ref().is_none_or(|key| entry.lost.key == *key)
-                };
-                let entries = machine.losses.iter().filter(is_meant).take(most(count));
-                let entries: Vec<_> = entries.cloned().collect();
-                reports::log(speaker, &entries, now, since_1970().as_millis() as u64);
-            }
-            Request::Sessions => reports::sessions(speaker, &engine.sessions(now)),
-            Request::Server => self.report_server(),
-            ref other => unreachable!("{other:?} was answered before"),
-        }
+    fn reset_log(&mut self) {
+        self.machine.losses.clear();
+        self.machine.close_log();
+        self.executing.writer.simple("OK");
     }
 
-    fn why(&mut self, name: &[u8]) {
-        let (machine, key) = (&*self.machine, self.key(name));
-        let now = machine.now();
-        let (steps, left_ms) = (
-            machine.engine.why(now, key),
-            machine.engine.quarantine_left_ms(now),
-        );
-        let is_replica = machine.engine.is_replica();
-        let is_unheld = !is_replica && steps.is_empty() && machine.snapshot(key).state.is_present();
-        let refused = machine.refuses.as_ref().map(|refuses| &*refuses.error);
+    fn report(&mut self, request: &Request<'_, '_>) {
+        let mut speaker = Speaker::new(self.machine, &mut self.executing.writer);
+        speaker.client = self.client;
+        reports::answer(&mut speaker, request);
+    }
+}
+
+impl Reporter for Speaker<'_> {
+    fn caller(&self) -> ClientId {
+        self.client
+    }
+
+    fn caller_db(&self) -> Db {
+        let connection = self.machine.connections.get(self.client);
+        connection.map_or(Db(0), |connection| connection.db)
+    }
+
+    fn now(&self) -> Moment {
+        self.machine.now()
+    }
+
+    fn wall_ms(&self) -> u64 {
+        since_1970().as_millis() as u64
+    }
+
+    fn engine<T>(&self, look: impl FnOnce(&Engine) -> T) -> T {
+        look(&self.machine.engine)
+    }
+
+    fn losses<T>(&self, look: impl FnOnce(&LossLog) -> T) -> T {
+        look(&self.machine.losses)
+    }
+
+    fn may_see_all(&self) -> bool {
+        true
+    }
+
+    fn is_present(&self, key: Key<'_>) -> bool {
+        self.machine.snapshot(key).state.is_present()
+    }
+
+    fn refuses(&self) -> Vec<Cause> {
+        let refused = self.machine.refuses.as_ref().map(|refuses| &*refuses.error);
         let is = |code: &str| refused.is_some_and(|error| error.starts_with(code));
         let causes = [
-            is_unheld.then_some(Cause::Unheld),
-            (left_ms > 0).then_some(Cause::Quarantine { left_ms }),
-            is_replica.then_some(Cause::Replica),
+            self.machine.engine.is_replica().then_some(Cause::Replica),
             is("NOREPLICAS").then_some(Cause::Replicas),
             is("OOM").then_some(Cause::Memory),
             is("MISCONF").then_some(Cause::Misconf),
         ];
-        let causes: Vec<_> = causes.into_iter().flatten().collect();
-        let idle_ms = |client: ClientId| machine.connections.get(client).map(|_| 0);
-        let speaker = &mut Speaker::new(machine, &mut self.executing.writer);
-        reports::why(speaker, &steps, idle_ms, &causes);
+        causes.into_iter().flatten().collect()
     }
 
-    fn report_server(&mut self) {
-        let machine = &*self.machine;
-        let speaker = &mut Speaker::new(machine, &mut self.executing.writer);
-        let options = &machine.options;
-        let connection = machine.connections.get(self.client);
+    fn idle_ms(&self, client: ClientId) -> Option<i64> {
+        self.machine.connections.get(client).map(|_| 0)
+    }
+
+    fn about(&self) -> About {
+        let options = &self.machine.options;
+        let connection = self.machine.connections.get(self.client);
         let has_peer = connection.is_some_and(|connection| connection.addr != UNIX);
-        let report = ServerReport {
-            version: release::VERSION,
-            commit: release::COMMIT,
-            run_id: &machine.run_id,
-            is_replica: machine.engine.is_replica(),
+        About {
+            run_id: self.machine.run_id.clone(),
             can_push: options.can_push,
             peer_timeout_ms: if has_peer { options.peer_timeout_ms } else { 0 },
             quarantine_ms: options.quarantine_ms,
-            quarantine_left_ms: machine.engine.quarantine_left_ms(machine.now()),
-        };
-        report.send(speaker);
+        }
     }
 }

@@ -3,10 +3,11 @@
 use crate::engine::limits::{
     ENTRIES_COUNTED, ENTRIES_PER_LISTED_KEY, KEYS_LISTED_AT_ONCE, MATCHED_BYTES_PER_LISTED_KEY,
 };
-use crate::engine::mode::{Mode, ModeKind};
+use crate::engine::mode::ModeKind;
 use crate::engine::state::rows::{Client, HeldKey, Hold, Name, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
+use crate::engine::terms::Terms;
 use crate::engine::types::{ClientId, Db, Key, KeyBuf, Moment, NOBODY, Token};
 
 /// The reply of LOCK.INFO.
@@ -59,13 +60,11 @@ pub struct Holder {
     pub client: ClientId,
     /// Of a session: whether it is attached. None for a connection.
     pub session: Option<bool>,
-    pub label: Box<[u8]>,
-    pub mode: Mode,
+    /// With the rest of its lease.
+    pub terms: Terms<Box<[u8]>>,
     pub token: Token,
     pub depth: u32,
     pub held_ms: u64,
-    /// The rest of its lease.
-    pub lease_ms: Option<u64>,
     /// Of a pending grant: the replicas that have acknowledged it, and the number required.
     pub acks: Option<(u32, u32)>,
 }
@@ -73,8 +72,7 @@ pub struct Holder {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
     pub client: ClientId,
-    pub label: Box<[u8]>,
-    pub mode: Mode,
+    pub terms: Terms<Box<[u8]>>,
     pub waiting_ms: u64,
 }
 
@@ -158,7 +156,7 @@ impl Engine {
             .map(|waiter| self.waiting_line(now, waiter))
             .take(most)
             .collect();
-        let asked = waiters.first().map(|waiter| waiter.mode.kind());
+        let asked = waiters.first().map(|waiter| waiter.terms.mode.kind());
         let held = held.filter(|_| !holders.is_empty());
         let inspection = KeyInspection {
             kind: held.map_or(asked, |held| self.keys[held].held().first()),
@@ -345,12 +343,10 @@ impl Engine {
         self.is_living(id).then(|| Holder {
             client: owner.id,
             session: owner.is_session().then(|| owner.attached().is_some()),
-            label: self.holds.label(id).into(),
-            mode: self.holds.mode(id),
+            terms: self.terms_left(id, now),
             token: hold.token,
             depth: self.holds.depth(id),
             held_ms: hold.header.since().held_ms(now),
-            lease_ms: self.holds.lease(id).map(|end| end.ms_since(now)),
             acks: (self.holds.pending_grant(id)).map(|grant| (grant.got, grant.wanted)),
         })
     }
@@ -359,8 +355,7 @@ impl Engine {
         let waiter = &self.queues[id];
         Waiting {
             client: waiter.reply_to.client,
-            label: waiter.terms.label[..].into(),
-            mode: waiter.terms.mode,
+            terms: waiter.terms.owned(),
             waiting_ms: now.ms_since(waiter.since),
         }
     }

@@ -1,17 +1,17 @@
 //! What a connection and its session hold and wait for.
 
-use crate::engine::mode::Mode;
 use crate::engine::state::rows::{Client, Hold, Name, QueueEntry, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
+use crate::engine::terms::Terms;
 use crate::engine::types::{ClientId, KeyBuf, Moment, Token};
 
 /// A line of LOCK.MINE: a hold, or a place in a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Own {
     pub key: KeyBuf,
-    pub label: Box<[u8]>,
-    pub mode: Mode,
+    /// With the rest of its lease.
+    pub terms: Terms<Box<[u8]>>,
     /// 0 while it waits.
     pub depth: u32,
     /// None while it waits or is pending.
@@ -19,8 +19,6 @@ pub struct Own {
     pub state: OwnState,
     /// Of a pending grant: the replicas that have acknowledged it, and the number required.
     pub acks: Option<(u32, u32)>,
-    /// The rest of its lease.
-    pub lease_ms: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,19 +151,18 @@ impl Engine {
                 let is_own = !is_over && !self.keys.is_retired(self.holds[hold].key);
                 is_own.then(|| self.own_hold(now, hold))
             }
-            Place::Wait(waiter, name, _) => {
-                let terms = &self.queues[waiter].terms;
-                Some(Own {
-                    key: self.keys[name].key().to_owned(),
-                    label: terms.label[..].into(),
-                    mode: terms.mode,
-                    depth: 0,
-                    token: None,
-                    state: OwnState::Waiting,
-                    acks: None,
+            Place::Wait(waiter, name, _) => Some(Own {
+                key: self.keys[name].key().to_owned(),
+                terms: Terms {
+                    // It has not begun.
                     lease_ms: None,
-                })
-            }
+                    ..self.queues[waiter].terms.owned()
+                },
+                depth: 0,
+                token: None,
+                state: OwnState::Waiting,
+                acks: None,
+            }),
         }
     }
 
@@ -174,8 +171,7 @@ impl Engine {
         let pending = self.holds.pending_grant(id);
         Own {
             key: self.keys.key_of(hold.key).to_owned(),
-            label: self.holds.label(id).into(),
-            mode: self.holds.mode(id),
+            terms: self.terms_left(id, now),
             depth: self.holds.depth(id),
             token: pending.is_none().then_some(hold.token),
             state: match pending {
@@ -183,7 +179,6 @@ impl Engine {
                 None => OwnState::Held,
             },
             acks: pending.map(|grant| (grant.got, grant.wanted)),
-            lease_ms: self.holds.lease(id).map(|end| end.ms_since(now)),
         }
     }
 }

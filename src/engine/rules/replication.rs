@@ -38,17 +38,15 @@ impl Engine {
     fn held(&self, hold: Id<Hold>, session: SessionId, now: Moment) -> Held {
         let (depth, shared_below) = self.holds.depths(hold);
         let key = self.holds[hold].key;
-        let left_ms = self.holds.lease(hold).map(|end| end.ms_since(now));
+        let mut terms = self.terms_left(hold, now);
         // Acknowledgements are not replicated: a pending grant's lease counts from the grant.
-        let pending = self.holds.pending_grant(hold);
-        let begins_ms = pending.and_then(|grant| grant.lease_ms);
+        if let Some(pending) = self.holds.pending_grant(hold) {
+            terms.lease_ms = terms.lease_ms.or(pending.lease_ms);
+        }
         Held {
             session,
             key: self.keys.key_of(key).to_owned(),
-            terms: Terms {
-                lease_ms: left_ms.or(begins_ms),
-                ..self.holds.terms(hold).owned()
-            },
+            terms,
             depth,
             shared_below,
             token: self.holds[hold].token,

@@ -9,7 +9,7 @@ use crate::shell::bridge::perform::CommandContext;
 use crate::shell::bridge::recheck::{self, KeyScope};
 use crate::shell::bridge::tell::{handle, handle_in_command};
 use crate::shell::bridge::{acks, losses, slices};
-use crate::shell::commands::{guarded, inspect, operators, places, sequence, why};
+use crate::shell::commands::{guarded, inspect, operators, places, sequence};
 use crate::shell::delivery::{blocked, push};
 use crate::shell::guard::guard;
 use crate::shell::persistence::stream;
@@ -20,6 +20,7 @@ use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, OpenKey, Str};
 use crate::shell::sys::{clock, secret, shim};
 use crate::shell::timer;
+use crate::wire::reports;
 use redis_module::raw as c;
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -276,7 +277,7 @@ impl<'c> Caller<'c> {
                 client: self.client,
                 prefix: prefix.map(|prefix| self.key(prefix)),
             }),
-            Request::Why { key } => why::answer(ctx, self.strings[0], self.key(key)),
+            Request::ResetLog => inspect::reset_log(ctx),
             about_sessions => self.answer_about_sessions(about_sessions),
         }
     }
@@ -298,8 +299,7 @@ impl<'c> Caller<'c> {
                 session: SessionId(id),
                 later: self.is_bound_to_slot(),
             }),
-            Request::Sessions => operators::list_sessions(ctx),
-            report => inspect::answer(ctx, client, &report),
+            report => reports::answer(&mut { ctx }, &report),
         }
     }
 

@@ -3,9 +3,9 @@
 //! ```text
 //!   entry.rs     a command becomes an event   places.rs     its keys and their slots
 //!   register.rs  command registration         guarded.rs    LOCK.CHECK, LOCK.GUARD
-//!   inspect.rs   LOCK.INFO, LOCK.LIST, ...    info.rs       INFO tether
-//!   settings.rs  tether.*                     operators.rs  SESSION.LIST
-//!   why.rs       LOCK.WHY                     sequence.rs   the name that SETTP ... SEQ makes
+//!   inspect.rs   what reports say of the server   info.rs   INFO tether
+//!   settings.rs  tether.*                     operators.rs  who may run SESSION.LIST, SESSION.KILL
+//!   sequence.rs  the name that SETTP ... SEQ makes
 //! ```
 
 pub(in crate::shell) mod entry;
@@ -17,4 +17,3 @@ pub(in crate::shell) mod places;
 pub(in crate::shell) mod register;
 mod sequence;
 pub(in crate::shell) mod settings;
-pub(in crate::shell) mod why;

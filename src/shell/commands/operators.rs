@@ -1,11 +1,8 @@
-//! `SESSION.LIST`, and access to commands for operators.
+//! Access to commands for operators.
 
 use crate::command::Verb;
 use crate::engine::ClientId;
-use crate::shell::state::shell;
-use crate::shell::sys::clock;
 use crate::shell::sys::raw::{Ctx, Text, have};
-use crate::wire::reports;
 
 /// Why this client may not run a command for operators. Redis 7.0 puts module commands into no ACL category, so a user with
 /// everything but `@admin` and `@dangerous` could run them: there the right to the corresponding server command decides.
@@ -29,10 +26,4 @@ pub fn refused(ctx: Ctx<'_>, verb: Verb, client: ClientId) -> Option<&'static st
     let user = ctx.user_of(client);
     let may_give = user.is_some_and(|user| user.may_give(&counterpart));
     (!may_give).then_some(words)
-}
-
-/// Answers `SESSION.LIST`.
-pub fn list_sessions(ctx: Ctx<'_>) {
-    let lines = shell().engine.with(|engine| engine.sessions(clock::now()));
-    reports::sessions(&mut { ctx }, &lines);
 }

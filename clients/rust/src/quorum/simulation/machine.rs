@@ -244,7 +244,7 @@ impl Machine {
             map([
                 ("key", Frame::Bytes(own.key.name.to_vec())),
                 ("kind", text("lock")),
-                ("label", Frame::Bytes(own.label.to_vec())),
+                ("label", Frame::Bytes(own.terms.label.to_vec())),
                 ("token", token),
                 ("state", text(state)),
             ])
