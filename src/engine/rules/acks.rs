@@ -23,7 +23,7 @@ pub struct Counted {
 }
 
 impl Engine {
-    /// Whether any pending grant has no replication offset yet. O(1).
+    /// Whether any pending grant has no replication offset yet. O(log pending grants).
     pub fn has_unplaced_grants(&self) -> bool {
         self.holds.acks.is_any_unplaced()
     }

@@ -30,15 +30,14 @@ impl Requester {
     }
 }
 
-/// Invariant: each grant is in `by_wanted` under its replica count, in `asked` with its connection, and in `unplaced` if it has no
-/// offset; offsets rise with tokens. Each has its timer. `blocked` has the grants whose connection is blocked, `broken` those
+/// Invariant: each grant is in `by_wanted` under its replica count, and in `asked` with its connection; offsets rise with tokens, and
+/// the last grants may have none yet. Each has its timer. `blocked` has the grants whose connection is blocked, `broken` those
 /// that have lost a hold. Exactly the holds of a grant are pending with its token.
 #[derive(Default)]
 pub(in crate::engine) struct Acks {
     grants: BTreeMap<Token, PendingGrant>,
     by_wanted: BTreeMap<u32, BTreeSet<Token>>,
     asked: BTreeSet<(ClientId, Token)>,
-    unplaced: BTreeSet<Token>,
     blocked: BTreeMap<ClientId, Token>,
     broken: BTreeSet<Token>,
 }
@@ -68,7 +67,6 @@ impl Acks {
             .entry(grant.wanted)
             .or_default()
             .insert(token);
-        self.unplaced.insert(token);
         self.grants.insert(token, grant);
     }
 
@@ -84,23 +82,21 @@ impl Acks {
         if same.is_some_and(|same| same.remove(&token) && same.is_empty()) {
             self.by_wanted.remove(&grant.wanted);
         }
-        self.unplaced.remove(&token);
         self.broken.remove(&token);
         Some(grant)
     }
 
-    /// Whether any grant has no offset. O(1).
+    /// Whether any grant has no offset. O(log of the grants).
     pub fn is_any_unplaced(&self) -> bool {
-        !self.unplaced.is_empty()
+        let last = self.grants.last_key_value();
+        last.is_some_and(|(_, grant)| grant.offset.is_none())
     }
 
     /// Sets the offset of all of them.
     pub fn place(&mut self, offset: u64) {
-        for token in std::mem::take(&mut self.unplaced) {
-            if let Some(grant) = self.grants.get_mut(&token) {
-                grant.offset = Some(offset);
-            }
-        }
+        let grants = self.grants.values_mut().rev();
+        let unplaced = grants.take_while(|grant| grant.offset.is_none());
+        unplaced.for_each(|grant| grant.offset = Some(offset));
     }
 
     /// The oldest grant per replica count, if it has an offset; offsets rise with tokens, so later ones cannot have more acks.
@@ -167,9 +163,8 @@ impl Acks {
     /// Panics unless the invariant holds, given the pending holds. O(everything).
     pub fn check(&self, pending: impl Iterator<Item = (Id<Hold>, Token)>) {
         assert!(self.broken.is_empty());
-        let mut last = None;
+        let mut last = 0;
         for (token, grant) in &self.grants {
-            assert_eq!(self.unplaced.contains(token), grant.offset.is_none());
             assert!(self.by_wanted[&grant.wanted].contains(token));
             let requester = &grant.requester;
             assert!(self.asked.contains(&(requester.reply_to.client, *token)));
@@ -178,13 +173,13 @@ impl Acks {
                     || self.blocked.get(&requester.reply_to.client) == Some(token)
             );
             assert!(!grant.holds.is_empty() && grant.got < grant.wanted);
-            assert!(grant.offset.is_none() || last <= grant.offset);
-            last = grant.offset.or(last);
+            let offset = grant.offset.unwrap_or(u64::MAX);
+            assert!(last <= offset);
+            last = offset;
         }
         let same = self.by_wanted.values();
         assert!(same.clone().all(|same| !same.is_empty()));
         assert_eq!(same.map(BTreeSet::len).sum::<usize>(), self.grants.len());
-        assert!(self.unplaced.len() <= self.grants.len());
         let blocking = self
             .grants
             .values()
