@@ -54,8 +54,7 @@ impl Engine {
                 None => {
                     let (keys, clients) = (&mut self.keys, &mut self.clients);
                     self.watches.remove_first(keys, clients, client);
-                    let (waits, watches) = (0, 1);
-                    clients.reap(client, DeadCounts { waits, watches });
+                    clients.watch_reaped(client);
                     self.budget.spend(1);
                 }
             }

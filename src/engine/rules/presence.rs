@@ -11,7 +11,6 @@ use crate::engine::effect::{Gone, Reply, SnapshotPage, Viewer};
 use crate::engine::event::WatchPrefix;
 use crate::engine::limits::{Budget, SLOTS_INDEXED_PER_STEP};
 use crate::engine::mode::Mode;
-use crate::engine::state::clients::DeadCounts;
 use crate::engine::state::keys::ShownPage;
 use crate::engine::state::prefixes::Unseen;
 use crate::engine::state::rows::{Client, Death, HeldKey, Hold, Prefix, PrefixWatch};
@@ -245,8 +244,7 @@ impl Engine {
         let client = self.prefixes[watch].client;
         self.prefixes.remove(&mut self.clients, watch);
         if !self.clients[client].is_living() {
-            let (waits, watches) = (0, 1);
-            self.clients.reap(client, DeadCounts { waits, watches });
+            self.clients.watch_reaped(client);
         }
     }
 

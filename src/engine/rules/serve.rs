@@ -4,7 +4,6 @@ use crate::engine::effect::{Effect, Gone, Refusal, WaitEnd};
 use crate::engine::event::KeySnapshot;
 use crate::engine::limits::STEPS_PER_GRANT;
 use crate::engine::rules::grant::Making;
-use crate::engine::state::clients::DeadCounts;
 use crate::engine::state::holds::Grant;
 use crate::engine::state::queues::Request;
 use crate::engine::state::rows::{HeldKey, Hold, Name, Requester, Waiter};
@@ -297,8 +296,7 @@ impl Engine {
         let (keys, clients) = (&mut self.keys, &mut self.clients);
         let (asked, waiter) = self.queues.remove(keys, clients, &mut self.timers, waiter);
         if !clients[waiter.client].is_living() {
-            let (waits, watches) = (1, 0);
-            clients.reap(waiter.client, DeadCounts { waits, watches });
+            clients.wait_reaped(waiter.client);
         }
         (asked, waiter)
     }

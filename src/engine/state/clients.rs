@@ -222,10 +222,19 @@ impl Clients {
         self.reaping.head()
     }
 
-    /// Counts waits and watches reaped from an ended connection. O(1).
-    pub fn reap(&mut self, id: Id<Client>, less: DeadCounts) {
-        self.dead.waits -= less.waits;
-        self.dead.watches -= less.watches;
+    /// A wait of an ended connection was reaped. O(1).
+    pub fn wait_reaped(&mut self, id: Id<Client>) {
+        self.dead.waits -= 1;
+        self.forget_if_reaped(id);
+    }
+
+    /// A watch of an ended connection was reaped. O(1).
+    pub fn watch_reaped(&mut self, id: Id<Client>) {
+        self.dead.watches -= 1;
+        self.forget_if_reaped(id);
+    }
+
+    fn forget_if_reaped(&mut self, id: Id<Client>) {
         let record = &self.records[id];
         if record.wait_count + record.watches() == 0 {
             self.reaping.remove(&mut self.records, id);
