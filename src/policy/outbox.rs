@@ -242,40 +242,27 @@ impl Outbox {
     }
 
     fn drop_stale(&mut self, holds: impl Fn(ClientId, &Push, Token) -> bool) {
-        self.drop_cancelled();
+        let cancelled = std::mem::take(&mut self.cancelled);
+        if !cancelled.is_empty() {
+            self.retain(|number, id, push| !cancelled.has(number, id, push));
+        }
         let in_exec = std::mem::take(&mut self.in_exec);
         if std::mem::take(&mut self.grants_in_exec) {
             self.drop_released_grants(&in_exec, &holds);
         }
         if std::mem::take(&mut self.sights_in_exec) {
-            self.drop_unwanted_sights(holds);
+            // The same transaction may have ended the watch of a prefix, or begun it again.
+            self.retain(|_, id, push| !is_sight(push) || holds(id, push, Token::default()));
         }
     }
 
-    /// Drops what is about watches of prefixes that the same transaction has ended, or has begun again.
-    fn drop_unwanted_sights(&mut self, holds: impl Fn(ClientId, &Push, Token) -> bool) {
-        self.count = 0;
-        for run in std::mem::take(&mut self.waiting) {
-            for push in run.pushes {
-                let mut to = run.to.clone();
-                to.retain(|id| !is_sight(&push) || holds(*id, &push, Token::default()));
-                if !to.is_empty() {
-                    self.append(to, push);
-                }
-            }
-        }
-    }
-
-    fn drop_cancelled(&mut self) {
-        if self.cancelled.is_empty() {
-            return;
-        }
-        let cancelled = std::mem::take(&mut self.cancelled);
+    /// Keeps of each queued push those of its recipients for whom this is so, by its number.
+    fn retain(&mut self, is_sent: impl Fn(u64, ClientId, &Push) -> bool) {
         self.count = 0;
         for run in std::mem::take(&mut self.waiting) {
             for (number, push) in (run.first..).zip(run.pushes) {
                 let mut to = run.to.clone();
-                to.retain(|id| !cancelled.has(number, *id, &push));
+                to.retain(|id| is_sent(number, *id, &push));
                 if !to.is_empty() {
                     self.append(to, push);
                 }
