@@ -69,7 +69,7 @@ clients: ## stock clients in nine languages against the module, and docs/clients
 python: build ## of test-clients, only the Python package; PYTEST="-k orphans" a part
 	@TETHER_MODULE=$(CURDIR)/target/release/libtether.so TETHER_SERVER=$${SERVER:-$$(scripts/need.sh --server-path)} scripts/python.sh $(PYTEST)
 
-conform: build ## a client keeps the clients' protocol, on real servers and a faulty wire: CLIENT=model|rust|python|go|node|java|c; CONFORM="--only fence" a part
+conform: build ## a client keeps the clients' protocol, on real servers and a faulty wire: CLIENT=model|rust|python|go|node|java|c; CONFORM="--only fence" a part; CLIENT=mutants breaks it
 	@SERVERS="$(SERVERS)" scripts/conform.sh $(or $(CLIENT),model) $(CONFORM)
 
 vectors: ## of the clients' protocol the scripts for the pure core, with a client: CLIENT=model|rust|python|go|node|java|c

@@ -6,8 +6,9 @@
 #                                         conform.py's (--only fence)
 #   scripts/conform.sh --vectors CLIENT   the vectors, which need no server
 #
-# CLIENT is model (the protocol's own, which also breaks ten of its rules, to see that the cases notice), or a language: rust python go
-# node java c. The module is target/release/libtether.so, or TETHER_MODULE. The last line is the sum: "N passed, N failed".
+# CLIENT is model (the protocol's own, which also breaks ten of its rules, to see that the cases notice); a language: rust python go
+# node java c; or mutants (the Rust client with one rule of its core broken at a time, to see that too; the ARGs are rules). The module is
+# target/release/libtether.so, or TETHER_MODULE. The last line is the sum: "N passed, N failed".
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -36,6 +37,10 @@ on_server() {
     export TETHER_SERVER=$1
     printf '\n==== conform: %s on %s ====\n\n' "$client" "$("$TETHER_SERVER" --version)"
     shift 2
+    if [ "$client" = mutants ]; then
+        python3 -B $PROTOCOL/conform/mutants.py --server "$TETHER_SERVER" --module "$TETHER_MODULE" "$@"
+        return
+    fi
     if [ "$client" != model ]; then
         "$(script "$client")" --conform "$@"
         return

@@ -3,7 +3,8 @@
 
 Python 3.9, standard library only.
 
-check.py            every vector fits the schema; every rule is shown; every named rule exists
+check.py            every vector fits the schema; every rule is shown; every named rule exists; each
+                    of conform/mutants.py fits the Rust core
 check.py --write    and fills in the brackets of protocol.md
 check.py --run      and runs the vectors against the model
 check.py --mutants  and breaks one rule of the model after the other: some vector must notice
@@ -14,6 +15,8 @@ import re
 import sys
 import textwrap
 from pathlib import Path
+
+from conform import mutants
 
 HERE = Path(__file__).resolve().parent
 KINDS = {
@@ -159,6 +162,11 @@ def main(options):
         theirs = ["conform: " + few(theirs)] if theirs else []
         return "; ".join([few(ours)] * bool(ours) + theirs)
 
+    problems += [
+        f"conform/mutants.py: {rule}: what it replaces is not there once"
+        for rule in mutants.MUTANTS
+        if not mutants.fits(rule)
+    ]
     page = HERE / "protocol.md"
     text, rules = index(page.read_text(), shown)
     problems += [f"two rules are called {rule}" for rule in set(rules) if rules.count(rule) > 1]
