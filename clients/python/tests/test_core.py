@@ -157,56 +157,6 @@ def test_who_asks_the_server_is_told_of_a_loss() -> None:
     assert [event.kind for event in core.events] == ["lost", "not_checked"]
 
 
-def test_a_task_asks_again_once_its_refused_release_is_taken() -> None:
-    """The server would take it for a deadlock: for it the task still holds the lock."""
-    core = with_lock()
-    core.acquire("b", Ask((b"l",), task=b"t"))
-    core.receive(8)
-    core.release("b")
-    core.receive(ReplyError("BUSY no"))
-    core.output.clear()
-    core.events.clear()
-    core.acquire("c", Ask((b"l",), task=b"t"))
-    core.acquire("d", Ask((b"l",), wait=0, task=b"t"))
-    assert core.output == []
-    assert [(event.kind, event.handle) for event in core.events] == [("refused", "d")]
-    core.acquire("e", Ask((b"l",), wait=0, task=b"u"))
-    assert core.output.pop()[0] == "LOCK.ACQUIRE"
-    core.receive(None)
-    core.tick(20)
-    assert [words[0] for words in core.output] == ["LOCK.RELEASE"]
-    core.receive(0)
-    assert [words[0] for words in core.output] == ["LOCK.RELEASE", "LOCK.ACQUIRE"]
-
-
-def test_a_request_that_overtook_the_refused_release_of_its_task_is_sent_again() -> None:
-    core = with_lock()
-    core.acquire("b", Ask((b"l",), task=b"t"))
-    core.receive(8)
-    core.release("b")
-    core.acquire("c", Ask((b"l",), task=b"t"))
-    core.receive(ReplyError("BUSY no"))
-    core.receive(ReplyError("DEADLOCK a task waits for itself"))
-    core.output.clear()
-    core.tick(20)
-    core.receive(0)
-    assert [words[0] for words in core.output] == ["LOCK.RELEASE", "LOCK.ACQUIRE"]
-    assert "refused" not in [event.kind for event in core.events]
-
-
-def test_a_task_waits_for_what_it_has_left_to_be_kept() -> None:
-    core = with_lock(grace=9000)
-    core.acquire("b", Ask((b"l",), task=b"t", at_least=1000.0))
-    core.receive(8)
-    core.release("b")
-    core.receive(1)
-    core.output.clear()
-    core.acquire("c", Ask((b"l",), task=b"t"))
-    assert core.output == []
-    core.tick(1000)
-    assert [words[0] for words in core.output] == ["LOCK.ACQUIRE"]
-
-
 def test_timers_of_requests_that_are_over_are_dropped() -> None:
     core = with_lock()
     for number in range(100):
@@ -219,50 +169,7 @@ def test_timers_of_requests_that_are_over_are_dropped() -> None:
     assert core.requests.next_at is None
 
 
-# ---- clusters ----
-
-
-def with_session() -> Core:
-    """A core of a cluster's node that has a session, and asks for nothing."""
-    core = Core(0, Settings(random=lambda: 0, grace=9000, is_cluster=True))
-    core.need_link()
-    core.connected()
-    core.receive({b"role": b"master", b"pushes": 1, b"peer-timeout-ms": 8000})
-    core.receive(b"secret")
-    core.orders.clear()
-    core.output.clear()
-    return core
-
-
-@pytest.mark.parametrize("was_granted", [False, True])
-def test_moved_to_the_release_of_what_nobody_was_granted_settles_it(was_granted: bool) -> None:
-    """Else the session would be resumed without end (P-REL-8)."""
-    core = with_session()
-    core.acquire("a", Ask((b"k",)))
-    core.release("a")
-    moved = ReplyError("MOVED 7629 host:2")
-    core.receive(7 if was_granted else moved)
-    if was_granted:  # The hold ended with its slot.
-        core.receive(Push([b"lock", b"k", b"LOST moved .1"]))
-    core.receive(moved)
-    assert [event.kind for event in core.events] == ["over"]
-    assert (core.orders, core.requests.all) == ([], {})
-
-
-# ---- losses beside other calls ----
-
-
-def test_a_loss_before_a_grant_that_never_came_is_not_that_of_the_next_one() -> None:
-    core = with_session()
-    core.acquire("a", Ask((b"k",)))
-    core.receive(Push([b"lock", b"k", b"LOST deleted .1"]))
-    core.broke()
-    core.tick(1000)
-    core.connected()
-    core.receive(1)
-    core.receive([b"0", []])
-    core.receive(9)
-    assert [event.kind for event in core.events] == ["granted"]
+# ---- what is asked beside a release or a loss ----
 
 
 @pytest.mark.parametrize("has_session", [False, True])

@@ -374,54 +374,9 @@ fn the_core_does_what_the_vectors_say() {
     );
 }
 
-/// P-OWNER-4, of a task: what the server still has of it is settled first.
-#[test]
-fn a_task_asks_again_once_its_refused_release_is_taken() {
-    let mut world = World::new(&json!({}));
-    let preludes = read("preludes.json");
-    let sent = |key: &str, label: &str| {
-        json!([[
-            "LOCK.ACQUIRE",
-            key,
-            "OWNER",
-            label,
-            "TASK",
-            "t",
-            "NOTIFY",
-            "WAIT",
-            "0",
-            "PUSH"
-        ]])
-    };
-    let release = json!([["LOCK.RELEASE", "k", "OWNER", ".1", "ALL"]]);
-    let steps = [
-        json!({"call": "acquire", "id": "a", "keys": ["k"], "task": "t", "sent": sent("k", ".1")}),
-        json!({"recv": 7, "events": [{"granted": "a", "token": 7}]}),
-        json!({"call": "release", "id": "a", "sent": release}),
-        json!({"recv": {"error": "BUSY x"}, "events": [{"releasing": "a", "code": "BUSY"}]}),
-        json!({"call": "acquire", "id": "b", "keys": ["k"], "task": "t"}),
-        json!({"call": "acquire", "id": "c", "keys": ["k"], "task": "t", "wait": 0,
-            "events": [{"refused": "c", "error": "taken", "code": "TAKEN"}]}),
-        json!({"call": "acquire", "id": "d", "keys": ["l"], "task": "t", "sent": sent("l", ".4")}),
-        json!({"recv": 8, "events": [{"granted": "d", "token": 8}]}),
-        json!({"at": 10, "sent": release}),
-        json!({"recv": 0, "events": [{"released": "a"}], "sent": sent("k", ".2")}),
-    ];
-    for step in preludes["plain"]["steps"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .chain(&steps)
-    {
-        assert_eq!(world.step(step), [""; 0], "{step}");
-    }
-}
-
 /// An attempt to resume ends with the session, and no other follows unless somebody asks.
 #[test]
 fn whoever_waits_for_a_connection_hears_of_an_attempt_that_ends_with_the_session() {
-    let preludes = read("preludes.json");
-    let mut world = World::new(&preludes["session"]["client"]);
     let resume = json!([["SESSION.RESUME", "s", "NOTIFY"]]);
     let steps = [
         json!({"at": 1000}),
@@ -430,10 +385,7 @@ fn whoever_waits_for_a_connection_hears_of_an_attempt_that_ends_with_the_session
         json!({"at": 7000, "orders": ["leave", "connect"]}),
         json!({"call": "open"}),
     ];
-    let prelude = preludes["session"]["steps"].as_array().unwrap();
-    for step in prelude.iter().chain(&steps) {
-        assert_eq!(world.step(step), [""; 0], "{step}");
-    }
+    let mut world = play("session", &steps);
     let (_, before, _) = world.core.trouble();
     let over = json!({"at": 8000, "orders": ["leave"]});
     assert_eq!(world.step(&over), [""; 0]);
@@ -442,52 +394,13 @@ fn whoever_waits_for_a_connection_hears_of_an_attempt_that_ends_with_the_session
 }
 
 /// Plays these steps after a prelude.
-fn play(prelude: &str, client: &Value, steps: &[Value]) -> World {
+fn play(prelude: &str, steps: &[Value]) -> World {
     let prelude = &read("preludes.json")[prelude];
-    let mut both = prelude["client"].as_object().unwrap().clone();
-    both.extend(client.as_object().unwrap().clone());
-    let mut world = World::new(&Value::Object(both));
+    let mut world = World::new(&prelude["client"]);
     for step in prelude["steps"].as_array().unwrap().iter().chain(steps) {
         assert_eq!(world.step(step), [""; 0], "{step}");
     }
     world
-}
-
-/// The session would be resumed without end, where the slot is on another node (P-REL-8).
-#[test]
-fn moved_to_the_release_of_what_nobody_was_granted_settles_it() {
-    let moved = json!({"error": "MOVED 7629 host:2"});
-    let begin = [
-        json!({"call": "acquire", "id": "a", "keys": ["k"], "sent": waits()}),
-        json!({"call": "give_up", "id": "a", "sent": [["LOCK.RELEASE", "k", "OWNER", ".1", "ALL"]]}),
-    ];
-    let over = json!({"recv": moved, "events": [{"over": "a"}]});
-    for rest in [
-        vec![json!({"recv": moved}), over.clone()],
-        // It was granted, and ended with its slot.
-        vec![
-            json!({"recv": 7}),
-            json!({"recv": {"push": ["lock", "k", "LOST moved .1"]}}),
-            over,
-        ],
-    ] {
-        let steps = [&begin[..], &rest].concat();
-        let world = play("session", &json!({"cluster": true}), &steps);
-        assert!(world.core.is_idle());
-    }
-}
-
-fn waits() -> Value {
-    json!([[
-        "LOCK.ACQUIRE",
-        "k",
-        "OWNER",
-        ".1",
-        "NOTIFY",
-        "WAIT",
-        "0",
-        "PUSH"
-    ]])
 }
 
 fn stands(label: &str) -> Value {
@@ -503,18 +416,6 @@ fn leads() -> [Value; 2] {
     ]
 }
 
-/// Its key was renamed, and the server does not say what is left of it (P-ELECT-2).
-#[test]
-fn a_candidate_stands_again_after_a_loss_that_lock_mine_does_not_explain() {
-    let rest = [
-        json!({"recv": {"push": ["settp", "renamed", "LOST deleted"]}, "sent": [["LOCK.MINE"]]}),
-        json!({"recv": {"error": "NOPERM no"}, "sent": [["DELTP", "lead"]], "events": [{"lost": "e", "reason": "deleted"}]}),
-        json!({"recv": 1, "sent": stands(".2")}),
-        json!({"recv": 9, "events": [{"granted": "e", "token": 9}]}),
-    ];
-    play("plain", &json!({}), &[&leads()[..], &rest].concat());
-}
-
 #[test]
 fn a_candidate_that_is_given_up_behind_the_loss_of_its_term_stands_no_more() {
     let rest = [
@@ -523,14 +424,14 @@ fn a_candidate_that_is_given_up_behind_the_loss_of_its_term_stands_no_more() {
         json!({"call": "give_up", "id": "e"}),
         json!({"recv": 0}),
     ];
-    let world = play("plain", &json!({}), &[&leads()[..], &rest].concat());
+    let world = play("plain", &[&leads()[..], &rest].concat());
     assert!(world.core.is_idle());
 }
 
 /// The term may have ended since its leader looked, and another one may have begun.
 #[test]
 fn who_resigns_from_a_former_term_ends_neither_the_candidate_nor_its_next_term() {
-    let mut world = play("plain", &json!({}), &leads());
+    let mut world = play("plain", &leads());
     let id = world.id(&json!("e"));
     let lost = json!({"recv": {"push": ["settp", "lead", "LOST deleted"]}, "events": [{"lost": "e", "reason": "deleted"}], "sent": stands(".2")});
     assert_eq!(world.step(&lost), [""; 0]);
@@ -541,20 +442,4 @@ fn who_resigns_from_a_former_term_ends_neither_the_candidate_nor_its_next_term()
     assert_eq!(world.core.check(id), Some(Status::Held));
     world.core.resign(id, 9);
     assert_eq!(world.core.check(id), Some(Status::Released));
-}
-
-/// It was of what the server does not have any more, and is not that of the next grant (P-LOSS-5).
-#[test]
-fn a_loss_before_a_grant_that_never_came_is_forgotten_when_it_is_asked_for_again() {
-    let steps = [
-        json!({"at": 1000}),
-        json!({"call": "acquire", "id": "a", "keys": ["k"], "sent": waits()}),
-        json!({"recv": {"push": ["lock", "k", "LOST deleted .1"]}}),
-        json!({"broke": true, "orders": ["connect"]}),
-        json!({"connected": true, "sent": [["SESSION.RESUME", "s", "NOTIFY"]]}),
-        json!({"recv": 1, "sent": [["LOCK.MINE"]]}),
-        json!({"recv": ["0", []], "sent": waits()}),
-        json!({"recv": 9, "events": [{"granted": "a", "token": 9}]}),
-    ];
-    play("session", &json!({}), &steps);
 }
