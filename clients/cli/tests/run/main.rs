@@ -270,81 +270,30 @@ fn a_lock_can_be_shared_and_permits_can_be_had() {
 fn each_way_to_fail_has_its_code() {
     let world = World::new();
     world.server.resp3().run("SET text hello");
-    let three = [
-        "redis://127.0.0.1:1",
-        "redis://127.0.0.1:2",
-        "redis://127.0.0.1:3",
-    ]
-    .join(",");
+    let three = "redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3";
     let sentinels = three.replace("redis://127.0.0.1:1", "redis+sentinel://127.0.0.1/m");
-    let cases: [(&[&str], i32, &str); 12] = [
-        (
-            &["report", "--", "/nowhere/at-all"],
-            127,
-            "cannot start '/nowhere/at-all'",
-        ),
-        (
-            &["report", "--", "/etc/passwd"],
-            126,
-            "cannot start '/etc/passwd'",
-        ),
-        (&["text", "--", "true"], 78, "WRONGTYPE"),
-        (
-            &[
-                "--nowait",
-                "--url",
-                "redis://127.0.0.1:1",
-                "report",
-                "--",
-                "true",
-            ],
-            69,
-            "refused",
-        ),
-        (
-            &["--url", "nonsense", "report", "--", "true"],
-            64,
-            "--url: a URL is ",
-        ),
-        (&["report", "true"], 64, "Usage"),
-        (
-            &["--quorum", "redis://a,redis://b", "report", "--", "true"],
-            64,
-            "--quorum: ",
-        ),
-        (
-            &["--quorum", &sentinels, "report", "--", "true"],
-            64,
-            "--quorum: each server has a URL of its own",
-        ),
-        (
-            &["--grace", "0", "--quorum", &three, "report", "--", "true"],
-            64,
-            "--grace 0 is too short",
-        ),
-        (
-            &["--grace", "6s", "report", "--", "true"],
-            64,
-            "at least 6100ms",
-        ),
-        (
-            &["--grace", "0", "--kill-after", "9s", "report", "--", "true"],
-            78,
-            "peer-timeout",
-        ),
-        (&["--grace", "25h", "report", "--", "true"], 78, "GRACE"),
+    let of_sentinels = format!("--quorum {sentinels} report -- true");
+    let without_grace = format!("--grace 0 --quorum {three} report -- true");
+    #[rustfmt::skip]
+    let cases = [
+        ("report -- /nowhere/at-all", 127, "cannot start '/nowhere/at-all'"),
+        ("report -- /etc/passwd", 126, "cannot start '/etc/passwd'"),
+        ("text -- true", 78, "WRONGTYPE"),
+        ("--nowait --url redis://127.0.0.1:1 report -- true", 69, "refused"),
+        ("--url nonsense report -- true", 64, "--url: a URL is "),
+        ("report true", 64, "Usage"),
+        ("--quorum redis://a,redis://b report -- true", 64, "--quorum: "),
+        (&of_sentinels, 64, "--quorum: each server has a URL of its own"),
+        (&without_grace, 64, "--grace 0 is too short"),
+        ("--grace 6s report -- true", 64, "at least 6100ms"),
+        ("--grace 0 --kill-after 9s report -- true", 78, "peer-timeout"),
+        ("--grace 25h report -- true", 78, "GRACE"),
     ];
     for (arguments, code, said) in cases {
-        let output = world.run(arguments);
-        assert_eq!(
-            output.status.code(),
-            Some(code),
-            "{arguments:?}: {output:?}"
-        );
-        assert!(
-            text(&output.stderr).contains(said),
-            "{arguments:?}: {output:?}"
-        );
+        let output = world.run(&arguments.split(' ').collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(code), "{arguments}: {output:?}");
+        let told = text(&output.stderr);
+        assert!(told.contains(said), "{arguments}: {output:?}");
     }
     let plain = World::with(&[tether_testing::harness::WITHOUT_MODULE]);
     let output = plain.run(&["report", "--", "true"]);
