@@ -1,6 +1,6 @@
 //! `tether.*`: CONFIG GET and SET, and lines in redis.conf after `loadmodule`.
 
-use crate::engine::{Event, Limits};
+use crate::engine::{Engine, Event, Limits};
 use crate::policy::losses::LossLog;
 use crate::policy::program::{NONE, read_ids, write_ids};
 use crate::policy::server::Wanted;
@@ -14,175 +14,119 @@ use redis_module::raw as c;
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
 use std::ptr::null_mut;
 
-/// A numeric setting.
+/// A numeric setting. Its default is what `Limits` and `Settings` begin with.
 struct Number {
     name: &'static CStr,
-    default: c_longlong,
-    least: c_longlong,
-    most: c_longlong,
-    get: fn() -> c_longlong,
-    set: fn(u32),
+    least: u32,
+    most: u32,
+    place: Place,
 }
 
-const LOG_MAX_LEN: c_longlong = 1024;
+/// Where its value is.
+enum Place {
+    Limits(fn(&mut Limits) -> &mut u32),
+    Settings(fn(&mut Settings) -> &mut u32),
+    Log,
+}
+
+const A_DAY_MS: u32 = 86_400_000;
+const LOG_MAX_LEN: u32 = 1024;
+const BACKSTOP: &CStr = c"cluster-backstop";
 
 const NUMBERS: &[Number] = &[
-    Number {
-        name: c"max-watches-per-client",
-        default: 65_536,
-        least: 1,
-        most: u32::MAX as c_longlong,
-        get: || limits().watches_per_client.into(),
-        set: |watches_per_client| {
-            set_limits(Limits {
-                watches_per_client,
-                ..limits()
-            });
-        },
-    },
-    Number {
-        name: c"max-watch-bytes-per-client",
-        default: 8 << 20,
-        least: 1,
-        most: u32::MAX as c_longlong,
-        get: || limits().watch_bytes_per_client.into(),
-        set: |watch_bytes_per_client| {
-            set_limits(Limits {
-                watch_bytes_per_client,
-                ..limits()
-            });
-        },
-    },
-    Number {
-        name: c"max-watch-bytes",
-        default: 64 << 20,
-        least: 1,
-        most: u32::MAX as c_longlong,
-        get: || limits().watch_bytes.into(),
-        set: |watch_bytes| {
-            set_limits(Limits {
-                watch_bytes,
-                ..limits()
-            });
-        },
-    },
-    Number {
-        name: c"max-keys-per-client",
-        default: 65_536,
-        least: 1,
-        most: u32::MAX as c_longlong,
-        get: || limits().keys_per_client.into(),
-        set: |keys_per_client| {
-            set_limits(Limits {
-                keys_per_client,
-                ..limits()
-            });
-        },
-    },
-    Number {
-        name: c"max-sessions",
-        default: 65_536,
-        least: 0,
-        most: u32::MAX as c_longlong,
-        get: || limits().sessions.into(),
-        set: |sessions| {
-            set_limits(Limits {
-                sessions,
-                ..limits()
-            });
-        },
-    },
-    Number {
-        name: c"max-sessions-per-user",
-        default: 32_768,
-        least: 0,
-        most: u32::MAX as c_longlong,
-        get: || limits().sessions_per_user.into(),
-        set: |sessions_per_user| {
-            set_limits(Limits {
-                sessions_per_user,
-                ..limits()
-            });
-        },
-    },
-    Number {
-        name: c"max-grace",
-        default: 86_400_000,
-        // What SESSION.START takes without GRACE.
-        least: 10_000,
-        // A day.
-        most: 86_400_000,
-        get: || settings().max_grace_ms.into(),
-        set: |max_grace_ms| {
-            shell().settings.set(Settings {
-                max_grace_ms,
-                ..settings()
-            });
-        },
-    },
-    Number {
-        name: c"peer-timeout",
-        default: 10_000,
-        least: 0,
-        // The kernel takes no more than 32,767 seconds between probes.
-        most: 30_000_000,
-        get: || settings().peer_timeout_ms.into(),
-        set: |peer_timeout_ms| {
-            shell().settings.set(Settings {
-                peer_timeout_ms,
-                ..settings()
-            });
-        },
-    },
-    Number {
-        name: c"cluster-backstop",
-        default: 60_000,
-        least: 0,
-        // A day.
-        most: 86_400_000,
-        get: || settings().cluster_backstop_ms.into(),
-        set: |cluster_backstop_ms| {
-            shell().settings.set(Settings {
-                cluster_backstop_ms,
-                ..settings()
-            });
-            set_backstop();
-        },
-    },
+    limit(c"max-watches-per-client", 1, |limits| {
+        &mut limits.watches_per_client
+    }),
+    limit(c"max-watch-bytes-per-client", 1, |limits| {
+        &mut limits.watch_bytes_per_client
+    }),
+    limit(c"max-watch-bytes", 1, |limits| &mut limits.watch_bytes),
+    limit(c"max-keys-per-client", 1, |limits| {
+        &mut limits.keys_per_client
+    }),
+    limit(c"max-sessions", 0, |limits| &mut limits.sessions),
+    limit(c"max-sessions-per-user", 0, |limits| {
+        &mut limits.sessions_per_user
+    }),
+    // At least what SESSION.START takes without GRACE.
+    setting(c"max-grace", 10_000, A_DAY_MS, |settings| {
+        &mut settings.max_grace_ms
+    }),
+    // The kernel takes no more than 32,767 seconds between probes.
+    setting(c"peer-timeout", 0, 30_000_000, |settings| {
+        &mut settings.peer_timeout_ms
+    }),
+    setting(BACKSTOP, 0, A_DAY_MS, |settings| {
+        &mut settings.cluster_backstop_ms
+    }),
     Number {
         name: c"log-max-len",
-        default: LOG_MAX_LEN,
         least: 0,
         // LOCK.LOG may query the server for each entry in one step.
         most: 16_384,
-        get: || {
-            let most = shell().losses.with(LossLog::most);
-            c_longlong::try_from(most).unwrap_or(c_longlong::MAX)
-        },
-        set: |most| losses::set_most(most as usize),
+        place: Place::Log,
     },
-    Number {
-        name: c"quarantine",
-        default: 0,
-        least: 0,
-        // A day.
-        most: 86_400_000,
-        get: || settings().quarantine_ms.into(),
-        set: |quarantine_ms| {
-            shell().settings.set(Settings {
-                quarantine_ms,
-                ..settings()
-            });
-        },
-    },
+    setting(c"quarantine", 0, A_DAY_MS, |settings| {
+        &mut settings.quarantine_ms
+    }),
 ];
 
-fn limits() -> Limits {
-    shell().engine.with(|engine| engine.limits())
+const fn limit(name: &'static CStr, least: u32, of: fn(&mut Limits) -> &mut u32) -> Number {
+    Number {
+        name,
+        least,
+        most: u32::MAX,
+        place: Place::Limits(of),
+    }
 }
 
-fn set_limits(limits: Limits) {
-    shell().engine.with_mut(|engine| engine.set_limits(limits));
+const fn setting(
+    name: &'static CStr,
+    least: u32,
+    most: u32,
+    of: fn(&mut Settings) -> &mut u32,
+) -> Number {
+    Number {
+        name,
+        least,
+        most,
+        place: Place::Settings(of),
+    }
+}
+
+impl Number {
+    fn default(&self) -> u32 {
+        match self.place {
+            Place::Limits(of) => *of(&mut Limits::default()),
+            Place::Settings(of) => *of(&mut Settings::default()),
+            Place::Log => LOG_MAX_LEN,
+        }
+    }
+
+    fn get(&self) -> u32 {
+        let shell = shell();
+        match self.place {
+            Place::Limits(of) => *of(&mut shell.engine.with(Engine::limits)),
+            Place::Settings(of) => *of(&mut settings()),
+            Place::Log => shell.losses.with(LossLog::most) as u32,
+        }
+    }
+
+    fn set(&self, value: u32) {
+        let engine = &shell().engine;
+        match self.place {
+            Place::Limits(of) => {
+                let mut limits = engine.with(Engine::limits);
+                *of(&mut limits) = value;
+                engine.with_mut(|engine| engine.set_limits(limits));
+            }
+            Place::Settings(of) => change(|settings| *of(settings) = value),
+            Place::Log => losses::set_most(value as usize),
+        }
+        if self.name == BACKSTOP {
+            set_backstop();
+        }
+    }
 }
 
 /// A shorter TTL could not be refreshed reliably in time.
@@ -213,6 +157,12 @@ const WANTED: [(&CStr, Wanted); 4] = [
 
 fn settings() -> Settings {
     shell().settings.get()
+}
+
+fn change(act: impl FnOnce(&mut Settings)) {
+    let mut settings = settings();
+    act(&mut settings);
+    shell().settings.set(settings);
 }
 
 /// Registers all settings and reads their lines of the configuration file. Once, at load. Or says what the server refuses.
@@ -255,10 +205,10 @@ fn register_number(ctx: Ctx<'_>, number: &'static Number) -> c_int {
         api!(RedisModule_RegisterNumericConfig(
             ctx.as_ptr(),
             number.name.as_ptr(),
-            number.default,
+            number.default().into(),
             c::REDISMODULE_CONFIG_DEFAULT,
-            number.least,
-            number.most,
+            number.least.into(),
+            number.most.into(),
             Some(get_number),
             Some(set_number),
             None,
@@ -368,11 +318,8 @@ unsafe extern "C" fn set_private_functions(
     }
     guard((), || {
         let place = usize::try_from(value).unwrap_or_default();
-        let private_functions = WANTED.get(place).map(|(_, wanted)| *wanted);
-        shell().settings.set(Settings {
-            private_functions: private_functions.unwrap_or_default(),
-            ..settings()
-        });
+        let wanted = WANTED.get(place).map(|(_, wanted)| *wanted);
+        change(|settings| settings.private_functions = wanted.unwrap_or_default());
         private::decide_again();
     });
     c::REDISMODULE_OK as c_int
@@ -439,7 +386,7 @@ unsafe extern "C" fn set_qualified(
 unsafe extern "C" fn get_number(_name: *const c_char, number: *mut c_void) -> c_longlong {
     // SAFETY: what `register` gave, an entry of a table that is never freed.
     let number = unsafe { &*number.cast::<Number>() };
-    guard(number.default, || (number.get)())
+    guard(number.default().into(), || number.get().into())
 }
 
 unsafe extern "C" fn set_number(
@@ -456,7 +403,7 @@ unsafe extern "C" fn set_number(
     let number = unsafe { &*number.cast::<Number>() };
     guard((), || {
         // The server has checked the value against the entry's bounds.
-        (number.set)(u32::try_from(value).unwrap_or(u32::MAX));
+        number.set(u32::try_from(value).unwrap_or(u32::MAX));
     });
     c::REDISMODULE_OK as c_int
 }
@@ -476,10 +423,7 @@ unsafe extern "C" fn set_resp2_push(
         return c::REDISMODULE_ERR as c_int;
     }
     guard((), || {
-        shell().settings.set(Settings {
-            resp2_push: value != 0,
-            ..settings()
-        });
+        change(|settings| settings.resp2_push = value != 0);
     });
     c::REDISMODULE_OK as c_int
 }
