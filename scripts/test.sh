@@ -16,9 +16,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# Always these two together: cargo compiles a crate anew where other packages ask it for other features.
+# Always these together: cargo compiles a crate anew where other packages ask it for other features.
 module=(--package tether --package tether-testing)
-clients=(--package tether-client --package tether-cli)
+clients=(--package tether-client --package tether-cli --package tether-devserver)
 
 heading() { printf '\n==== %s ====\n\n' "$*"; }
 
