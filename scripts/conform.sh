@@ -113,7 +113,6 @@ case ${1:-} in
         vectors "$2" 2>&1 | tee "$said" || status=1 ;;
     *) conform "$@" 2>&1 | tee "$said" || status=1 ;;
 esac
-awk '
-    /^test result: / { for (i = 2; i <= NF; i++) { if ($i == "passed;") passed += $(i - 1); if ($i ~ /^failed;?$/) failed += $(i - 1) } }
-    END { printf "\n%d passed, %d failed\n", passed, failed }' "$said"
+echo
+awk -f scripts/sum.awk "$said"
 exit $status
