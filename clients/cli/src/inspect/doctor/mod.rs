@@ -32,9 +32,10 @@ pub fn doctor(target: &Target, options: &Doctor) -> Result<u8, Failure> {
     }
     let address = locate(target)?;
     let mut seen = Vec::new();
-    let is_cluster = Server::connect(address.clone())?.is_cluster()?;
+    let mut server = Server::connect(address.clone())?;
+    let is_cluster = server.is_cluster()?;
     let masters = match is_cluster {
-        true => masters(address, &mut findings)?,
+        true => masters(&mut server, address, &mut findings)?,
         false => vec![address],
     };
     for address in masters.iter().take(MOST) {
@@ -64,10 +65,11 @@ pub fn doctor(target: &Target, options: &Doctor) -> Result<u8, Failure> {
 
 /// Those of a cluster; the node alone for a user who may not ask who they are.
 fn masters(
+    server: &mut Server,
     address: ConnectionInfo,
     findings: &mut Vec<Finding>,
 ) -> Result<Vec<ConnectionInfo>, Failure> {
-    match Server::connect(address.clone())?.masters() {
+    match server.masters() {
         Err(Failure::Refused(why)) => {
             findings.push(checks::of_unknown_cluster(&address, &why));
             Ok(vec![address])
