@@ -27,6 +27,8 @@ shown() {
     local title=$1 said status=0
     shift
     said=$(mktemp)
+    # Whoever is stopped from outside still shows what was said, and so what hung.
+    trap : TERM
     "$@" > "$said" 2>&1 || status=$?
     printf '\n%s\n' "$title"
     cat "$said"

@@ -26,9 +26,10 @@ import pytest
 import tether_locks
 from tether_locks import Locks
 from tether_locks import asyncio as aio
+from tether_locks._threads import _Portal
 from tether_locks.core import Core
 
-from .conftest import Server, client_of, eventually
+from .conftest import DEADLINE_S, Server, client_of, eventually
 
 HERE = tether_locks._threads.__file__
 
@@ -237,6 +238,44 @@ def test_who_waits_is_interrupted_and_leaves_the_queue(server: Server) -> None:
                     pass
             server.waiting(0)
     finally:
+        signal.signal(signal.SIGALRM, before)
+    server.free()
+
+
+def test_a_signal_just_before_a_wait_is_handled_during_it(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_late(*_: Any) -> None:
+        raise TooLate
+
+    dice = random.Random(1)
+    post = _Portal.post
+
+    def post_and_interrupt(portal: _Portal, work: Callable[[], object]) -> None:
+        post(portal, work)
+        if is_armed.is_set():
+            is_armed.clear()
+            signal.setitimer(signal.ITIMER_REAL, dice.uniform(1e-6, 6e-5))
+
+    monkeypatch.setattr(_Portal, "post", post_and_interrupt)
+    is_armed = threading.Event()
+    before = signal.signal(signal.SIGALRM, too_late)
+    try:
+        with Locks(server.url) as locks, Locks(server.url) as others:
+            held = others.lock("a").acquire()
+            # Else the test would not end.
+            helper = threading.Timer(2 * DEADLINE_S, held.release)
+            helper.start()
+            for _ in range(300):
+                is_armed.set()
+                with pytest.raises(TooLate):
+                    locks.lock("a").acquire()
+                assert held.lost is None
+            assert helper.is_alive()
+            helper.cancel()
+            held.release()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     server.free()
 

@@ -47,6 +47,9 @@ R = TypeVar("R")
 
 # A program that ends does not wait for longer.
 END_WITHIN_S = 0.5
+# Python runs signal handlers in its main thread, and a signal that comes in the moment before that
+# thread sleeps does not wake it.
+HANDLE_SIGNALS_WITHIN_S = 0.1
 
 
 class _Loop(asyncio.SelectorEventLoop):
@@ -156,7 +159,9 @@ class _Call(Generic[R]):
 
     def result(self) -> R:
         """Wait for it."""
-        self._is_over.acquire()
+        is_main = threading.current_thread() is threading.main_thread()
+        while not self._is_over.acquire(timeout=HANDLE_SIGNALS_WITHIN_S if is_main else -1):
+            pass
         error, self._error = self._error, None
         if error is not None:
             try:
