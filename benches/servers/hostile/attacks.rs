@@ -334,11 +334,24 @@ pub const ATTACKS: &[Attack] = &[
         },
     ),
     single(
+        "SESSION.DETACH with very many grants that no replica acknowledges",
+        |ground| {
+            let by = pending(ground, 60_000);
+            ground.once(by, "SESSION.DETACH")
+        },
+    ),
+    single(
+        "SWAPDB with very many grants that no replica acknowledges",
+        |ground| {
+            let by = pending(ground, 60_000);
+            ground.once(by, "SWAPDB 0 1")
+        },
+    ),
+    single(
         "one command when very many grants were not acknowledged in time",
         |ground| {
             let by = pending(ground, 2_000);
-            ground.run(by, "DEBUG SLEEP 2.1");
-            ground.once(by, "SETTP x v")
+            ground.once(by, "DEBUG SLEEP 2.1")
         },
     ),
     single("LOCK.LIST of a client among very many locks", |ground| {
@@ -529,13 +542,16 @@ fn locks(ground: &mut Ground<'_>) -> usize {
 }
 
 /// A connection whose locks a replica is to acknowledge within so many milliseconds, and does not.
+/// As many grants as may wait for acknowledgements.
+const PENDING: usize = 1024;
+
 fn pending(ground: &mut Ground<'_>, timeout_ms: u32) -> usize {
     ground.join_silent_replica();
     let by = ground.connect_and("SESSION.START");
     let ask = |n| format!("LOCK.ACQUIRE {n} WAIT 0 PUSH ACKS 1 ACKTIMEOUT {timeout_ms}");
-    ground.run_each(by, (0..ground.many).map(ask));
+    ground.run_each(by, (0..PENDING).map(ask));
     let info = ground.connections[by].text("INFO tether");
-    let pending = format!("tether_grants_pending:{}\r", ground.many);
+    let pending = format!("tether_grants_pending:{PENDING}\r");
     assert!(info.contains(&pending), "{info}");
     by
 }

@@ -60,18 +60,29 @@ impl Engine {
         }
     }
 
-    /// The refusal of a request with `ACKS`, if it cannot be granted now: it needs a session, since a promoted replica keeps only
-    /// sessions, and as many connected replicas as it wants.
+    /// The refusal of a request with `ACKS` for so many keys, if it cannot be granted now: it needs a session, since a promoted
+    /// replica keeps only sessions, as many connected replicas as it wants, and room among the pending holds.
     pub(in crate::engine) fn why_not_acked(
         &self,
         client: Id<Client>,
         acks: AskedAcks,
+        keys: usize,
     ) -> Option<Refusal> {
         if self.clients[client].session().is_none() {
             return Some(Refusal::AcksWithoutSession);
         }
         let wanted = acks.replicas.get();
-        (wanted > self.replicas).then_some(Refusal::NoAcks { got: 0, wanted })
+        let has_room = self.holds.acks.holds() + keys <= self.limits.pending_holds;
+        (wanted > self.replicas || !has_room).then_some(Refusal::NoAcks { got: 0, wanted })
+    }
+
+    /// The steps that the release of a hold takes: the requester of a pending one is told, too.
+    pub(in crate::engine) fn steps_to_release(&self, hold: Id<Hold>) -> usize {
+        if self.is_settled(hold) {
+            1
+        } else {
+            STEPS_PER_GRANT
+        }
     }
 
     /// The grant with this token is pending; its holds follow. O(log pending grants).

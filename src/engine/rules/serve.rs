@@ -213,7 +213,9 @@ impl Engine {
             return Some(Refusal::NoRight(right));
         }
         let Waiter { client, terms, .. } = &self.queues[waiter];
-        self.why_not_acked(*client, terms.acks?)
+        let acks = terms.acks?;
+        let keys = self.queues.names_of(waiter).count();
+        self.why_not_acked(*client, acks, keys)
     }
 
     /// Drops dead waits ahead of a waiter in the queues of its other keys.

@@ -183,7 +183,7 @@ impl Engine {
         self.clients.detach(session);
         while !later
             && let Some(hold) = self.clients[session].holding.head()
-            && self.budget.spend(1)
+            && self.budget.spend(self.steps_to_release(hold))
         {
             if !self.sweep_hold(hold, effects) {
                 self.release(hold, why, effects);
