@@ -3,6 +3,7 @@ package tether.locks;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
+import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.Socket;
 import java.net.SocketTimeoutException;
@@ -54,10 +55,9 @@ interface Wire extends AutoCloseable {
     private static Wire openTcp(
             Address address, int within, SSLSocketFactory tls, boolean verifiesHost)
             throws IOException {
-        Socket socket = new Socket();
+        Socket socket = connect(address, within);
         try {
             socket.setTcpNoDelay(true);
-            socket.connect(new InetSocketAddress(address.host(), address.port()), within);
             if (address.isTls()) {
                 socket.setSoTimeout(within);
                 return new OfSocket(socket, shake(socket, address, tls, verifiesHost));
@@ -67,6 +67,24 @@ interface Wire extends AutoCloseable {
             socket.close();
             throw error;
         }
+    }
+
+    /** To the first address of the host's name that answers; they share the time (P-CONN-9). */
+    private static Socket connect(Address address, int within) throws IOException {
+        InetAddress[] found = InetAddress.getAllByName(address.host());
+        int share = Math.max(1, within / found.length); // 0 would be for ever.
+        IOException last = null;
+        for (InetAddress each : found) {
+            Socket socket = new Socket();
+            try {
+                socket.connect(new InetSocketAddress(each, address.port()), share);
+                return socket;
+            } catch (IOException error) {
+                socket.close();
+                last = error;
+            }
+        }
+        throw last;
     }
 
     private static Socket shake(

@@ -3,15 +3,25 @@ package tether.locks;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
+import java.net.Socket;
+import java.net.SocketAddress;
+import java.net.SocketTimeoutException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
 
 @Timeout(60)
 class GreeterTest {
     private static final double WITHIN = 6000;
+    private static final int MOMENT_MS = 200;
 
     @Test
     void severalAddressesShareTheTime() throws Exception {
@@ -26,5 +36,57 @@ class GreeterTest {
             assertEquals(second, greeted.address());
             assertTrue(System.nanoTime() - began < WITHIN * 1e6, "the first had all of the time");
         }
+    }
+
+    @Test
+    void ofTheAddressesOfANameOneMayRefuse(@TempDir Path folder) throws Exception {
+        try (TestServer server = TestServer.start("--bind", "127.0.0.1")) {
+            assertLocks(folder, server);
+        }
+    }
+
+    /** Its queue is full, so that it drops what asks for a connection. */
+    @Test
+    void ofTheAddressesOfANameOneMayBeSilent(@TempDir Path folder) throws Exception {
+        List<Socket> queue = new ArrayList<>();
+        try (TestServer server = TestServer.start("--bind", "127.0.0.1");
+                ServerSocket silent =
+                        new ServerSocket(server.port, 1, InetAddress.getByName("127.0.0.2"))) {
+            fill(silent.getLocalSocketAddress(), queue);
+            assertLocks(folder, server);
+        } finally {
+            for (Socket each : queue) {
+                each.close();
+            }
+        }
+    }
+
+    private static void fill(SocketAddress full, List<Socket> queue) throws IOException {
+        while (true) {
+            Socket socket = new Socket();
+            queue.add(socket);
+            try {
+                socket.connect(full, MOMENT_MS);
+            } catch (SocketTimeoutException isFull) {
+                return;
+            }
+        }
+    }
+
+    /** In a program of its own, since names are those of a file only where Java begins with it. */
+    private static void assertLocks(Path folder, TestServer server) throws Exception {
+        Path names = Files.writeString(folder.resolve("hosts"), "127.0.0.2 two\n127.0.0.1 two\n");
+        Process process =
+                new ProcessBuilder(
+                                Path.of(System.getProperty("java.home"), "bin", "java").toString(),
+                                "-Djdk.net.hosts.file=" + names,
+                                "-cp",
+                                System.getProperty("java.class.path"),
+                                NamedHost.class.getName(),
+                                "redis://two:" + server.port)
+                        .redirectErrorStream(true)
+                        .start();
+        String said = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+        assertEquals(0, process.waitFor(), said);
     }
 }
