@@ -53,7 +53,7 @@ public final class TetherLockProvider implements ExtensibleLockProvider {
      * Takes the lock if nobody has it, and does not wait.
      *
      * @param configuration its name and times
-     * @return the lock, or nothing if another has it
+     * @return the lock, or nothing if another has it or the thread is interrupted
      * @throws LockException no server was reached, or it refused for another reason
      */
     @Override
@@ -72,7 +72,7 @@ public final class TetherLockProvider implements ExtensibleLockProvider {
             return Optional.empty();
         } catch (TetherException error) {
             throw new LockException(
-                    "the lock " + configuration.getName() + " cannot be had", error);
+                    "the lock " + configuration.getName() + " cannot be acquired", error);
         }
     }
 

@@ -1,6 +1,7 @@
 package tether.shedlock;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -203,6 +204,21 @@ class TetherLockProviderTest {
             assertThrows(LockException.class, () -> lock.extend(LONG, LONG));
             lock.unlock();
         }
+    }
+
+    @Test
+    void aRedisProviderOfTheSameKeysExcludesAndIsExcluded(TestInfo test) {
+        TetherLockProvider provider = new TetherLockProvider(locks, "job-lock:default:");
+        LockConfiguration job = configuration(test.getDisplayName(), LONG, Duration.ZERO);
+        String key = "job-lock:default:" + test.getDisplayName();
+        String[] theirs = {"SET", key, "ADDED:", "NX", "PX", "300000"};
+        assertEquals("OK", server.ask(theirs));
+        assertThrows(LockException.class, () -> provider.lock(job));
+        server.ask("DEL", key);
+        SimpleLock lock = provider.lock(job).orElseThrow();
+        assertNull(server.ask(theirs));
+        lock.unlock();
+        assertEquals("OK", server.ask(theirs));
     }
 
     @Test
