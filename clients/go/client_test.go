@@ -110,7 +110,7 @@ func TestLock(t *testing.T) {
 	if err := held.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := held.Check(); err != tether.ErrReleased || context.Cause(held.Context()) != tether.ErrReleased {
+	if err := held.Check(); err != tether.ErrReleased || context.Cause(held.Context()) != err || err.Error() != "tether: released" {
 		t.Fatal(err)
 	}
 	if err := held.Release(t.Context()); err != nil {
@@ -243,7 +243,7 @@ func TestErrors(t *testing.T) {
 }
 
 func TestAddresses(t *testing.T) {
-	for _, url := range []string{"", "localhost:6379", "http://localhost", "redis://h/x", "redis://:seCRET@h/1?x=1", "redis://:seCRET@h:port", "unix://"} {
+	for _, url := range []string{"", "localhost:6379", "http://localhost", "redis://h/x", "redis://:seCRET@h/1?x=1", "redis://:seCRET@h:port", "unix://", "unix:///x?db=y", "unix:///x?x=1"} {
 		_, err := tether.Open(url, nil)
 		if err == nil || strings.Contains(err.Error(), "seCRET") {
 			t.Errorf("%s: %v", url, err)
@@ -256,12 +256,14 @@ func TestAddresses(t *testing.T) {
 		t.Error(err)
 	}
 	acquire(t, open(t, strings.Replace(server.URL, "//", "//:right@", 1)+"/3", nil).Lock("k"))
+	acquire(t, open(t, strings.Replace(server.URL, "redis://", "valkey://:right@", 1), nil).Lock("k"))
 }
 
 func TestUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	tethertest.Start(t, "--unixsocket", path)
 	acquire(t, open(t, "unix://"+path, nil).Lock("k"))
+	acquire(t, open(t, "unix://"+path+"?db=3", nil).Lock("k", tether.Wait(0))) // Another database.
 }
 
 func TestCloseTellsEverybody(t *testing.T) {

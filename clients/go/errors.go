@@ -30,7 +30,7 @@ var (
 	// ErrLost says that a hold was lost; a [LostError] has the reason.
 	ErrLost = errors.New("lost")
 	// ErrReleased is what [Held.Check] and the cause of [Held.Context] say after [Held.Release].
-	ErrReleased = errors.New("released")
+	ErrReleased = errors.New("tether: released")
 )
 
 var kinds = map[string]error{

@@ -22,8 +22,8 @@ type Locks struct {
 	cluster *cluster // Nil unless Options.Cluster.
 }
 
-// Open makes a Locks for the server at this URL: redis://user:password@host:6379/0, rediss:// with TLS, or unix:///path. It
-// does not connect yet; the first request does. Options may be nil.
+// Open makes a Locks for the server at this URL: redis://user:password@host:6379/0, rediss:// with TLS, or unix:///path?db=0;
+// valkey:// and valkeys:// say the same. It does not connect yet; the first request does. Options may be nil.
 func Open(url string, options *Options) (*Locks, error) {
 	if options == nil {
 		options = &Options{}

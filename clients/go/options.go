@@ -57,29 +57,43 @@ type address struct {
 	isTLS          bool
 }
 
-var errAddress = errors.New("tether: the address must be redis://, rediss:// or unix://, as in redis://user:password@host:6379/0")
+var (
+	errAddress  = errors.New("tether: the address must be redis://, rediss:// or unix://, as in redis://user:password@host:6379/0")
+	errDatabase = errors.New("tether: the database must be a number, as in redis://host:6379/0 or unix:///path?db=0")
+)
 
 // parseAddress reads a URL. Its errors do not contain it, since it may have a password (P-ERR-3).
 func parseAddress(text string) (address, error) {
 	parts, err := url.Parse(text)
-	if err != nil || parts.RawQuery != "" || parts.Fragment != "" {
+	if err != nil || parts.Fragment != "" || (parts.RawQuery != "" && parts.Scheme != "unix") {
 		return address{}, errAddress
 	}
 	found := address{network: "tcp", user: parts.User.Username()}
 	found.password, _ = parts.User.Password()
+	database := strings.Trim(parts.Path, "/")
 	switch parts.Scheme {
 	case "unix":
-		if parts.Path == "" {
+		query, names := strings.CutPrefix(parts.RawQuery, "db=")
+		if parts.Path == "" || (query != "" && !names) {
 			return address{}, errAddress
 		}
-		found.network, found.at = "unix", parts.Path
-		return found, nil
-	case "rediss":
-		found.isTLS = true
-	case "redis":
+		found.network, found.at, database = "unix", parts.Path, query
+	case "rediss", "valkeys":
+		found.at, found.isTLS = hostAndPort(parts), true
+	case "redis", "valkey":
+		found.at = hostAndPort(parts)
 	default:
 		return address{}, errAddress
 	}
+	if database != "" {
+		if found.database, err = strconv.Atoi(database); err != nil || found.database < 0 {
+			return address{}, errDatabase
+		}
+	}
+	return found, nil
+}
+
+func hostAndPort(parts *url.URL) string {
 	host, port := parts.Hostname(), parts.Port()
 	if host == "" {
 		host = "localhost"
@@ -87,13 +101,7 @@ func parseAddress(text string) (address, error) {
 	if port == "" {
 		port = "6379"
 	}
-	found.at = net.JoinHostPort(host, port)
-	if path := strings.Trim(parts.Path, "/"); path != "" {
-		if found.database, err = strconv.Atoi(path); err != nil || found.database < 0 {
-			return address{}, fmt.Errorf("tether: the database must be a number, as in redis://host:6379/0")
-		}
-	}
-	return found, nil
+	return net.JoinHostPort(host, port)
 }
 
 // P-CONN-3
