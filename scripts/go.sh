@@ -2,7 +2,8 @@
 # The Go client of clients/go:
 #
 #   scripts/go.sh [GO-TEST..]     its tests, with the race detector; among them the vectors of clients/protocol
-#                                 (TETHER_SERVER, TETHER_MODULE; TETHER_STEPS cancelled acquires, TETHER_FAULTS of the wire)
+#                                 (TETHER_SERVER, TETHER_MODULE, TETHER_PROGRAM: the program tether; TETHER_STEPS cancelled
+#                                 acquires, TETHER_FAULTS of the wire)
 #   scripts/go.sh --vectors       of these only the vectors, which need no server
 #   scripts/go.sh --lint          gofmt, go vet, staticcheck
 #   scripts/go.sh --conform [..]  clients/protocol/conform with its adapter; 300 faults: TETHER_FAULTS=300 scripts/go.sh --conform --only faults
@@ -16,7 +17,8 @@ ROOT=$PWD
 SERVER=${TETHER_SERVER:-}
 [ -n "$SERVER" ] || SERVER=$(scripts/need.sh --server-path) || true
 TETHER_SERVER=$SERVER TETHER_MODULE=${TETHER_MODULE:-$ROOT/target/debug/libtether.so}
-export TETHER_SERVER TETHER_MODULE GOFLAGS="${GOFLAGS:-} -buildvcs=false"
+TETHER_PROGRAM=${TETHER_PROGRAM:-$ROOT/target/debug/tether}
+export TETHER_SERVER TETHER_MODULE TETHER_PROGRAM GOFLAGS="${GOFLAGS:-} -buildvcs=false"
 
 scripts/need.sh go cc
 cd clients/go
@@ -53,7 +55,7 @@ case ${1:-} in
             mkdir -p "$proxy" "$module"
             (cd ".$part" && git ls-files -z . ':!gocron' | xargs -0 cp --parents -t "$module")
             sed -i "/^replace /d; s#\\btether\\b#$path#" "$module/go.mod"
-            find "$module" -name '*.go' -exec sed -i "s#\"tether/#\"$path/#; s#\"tether\"#tether \"$path\"#" {} +
+            find "$module" -name '*.go' -exec sed -i "s#\"tether/#\"$path/#; s#^\t\"tether\"\$#\ttether \"$path\"#" {} +
             cp "$module/go.mod" "$proxy/$version.mod"
             echo "{\"Version\": \"$version\"}" > "$proxy/$version.info"
             (cd "$at" && find "$path$part@$version" -type f | python3 -c '
@@ -73,6 +75,8 @@ with zipfile.ZipFile(sys.argv[1], "w", zipfile.ZIP_DEFLATED) as file:
         exit
         ;;
 esac
+
+[ "$packages" != ./... ] || [ -x "$TETHER_PROGRAM" ] || cargo build --quiet --package tether-cli
 
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"tether"
+	"tether/tethertest"
 )
 
 // The server of the examples, as README calls it.
@@ -131,7 +133,7 @@ func ExampleLocks_Presence() {
 	}
 	defer locks.Close()
 
-	here, err := locks.Temporary("member:1", "10.0.0.7:80").Acquire(ctx)
+	here, err := locks.Temporary("member:1", "10.0.0.7:80").Acquire(ctx) // Others see the key as long as it is held.
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -166,6 +168,25 @@ func ExampleLocks_Watch() {
 	// Output: report missing
 }
 
+func TestWorkStopsWhenItsLockIsDeleted(t *testing.T) {
+	server := tethertest.StartDevServer(t)
+	locks, err := tether.Open(server.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close()
+
+	held, err := locks.Lock("report").Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Lose("report") // Also: Drop, Silent, Refuse and Accept, Demote and Promote, Advance.
+	<-held.Context().Done()
+	if err := held.Check(); !errors.Is(err, tether.ErrLost) {
+		t.Fatal(err)
+	}
+}
+
 // Each block of Go in README.md is part of an example above.
 func TestReadme(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
@@ -193,7 +214,44 @@ func TestReadme(t *testing.T) {
 			t.Errorf("no example has\n%s", block)
 		}
 	}
-	if len(blocks) < 5 {
+	if len(blocks) < 6 {
 		t.Error("README.md has", len(blocks), "blocks of Go")
+	}
+}
+
+// A program beside a clone gets the modules by the commands of README.md, and with its vendor folder needs no clone any more.
+func TestReadmeCommands(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(readme), "```sh\n")[1:]
+	if len(blocks) != 2 {
+		t.Fatal("README.md has", len(blocks), "blocks of commands")
+	}
+	folder := t.TempDir()
+	if err := os.CopyFS(folder+"/tether/clients/go", os.DirFS(".")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(folder+"/user", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	run := func(commands string) {
+		t.Helper()
+		shell := exec.Command("sh", "-ec", commands)
+		shell.Dir = folder + "/user"
+		if said, err := shell.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s\n%s", err, commands, said)
+		}
+	}
+	run("go mod init user")
+	for at, imported := range []string{"tether", "tether/gocron"} {
+		program := fmt.Sprintf("package main\n\nimport _ %q\n\nfunc main() {}\n", imported)
+		if err := os.WriteFile(folder+"/user/main.go", []byte(program), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		commands, _, _ := strings.Cut(blocks[at], "```")
+		run(commands)
+		run("go mod vendor && mv ../tether ../away && go build -o program . && mv ../away ../tether")
 	}
 }

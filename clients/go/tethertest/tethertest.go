@@ -1,4 +1,4 @@
-// Package tethertest starts servers with the module tether for tests.
+// Package tethertest starts servers for tests: `tether devserver`, which needs no Redis, or a server with the module tether.
 package tethertest
 
 import (
@@ -31,11 +31,13 @@ type Server struct {
 	// Address is host:port.
 	Address string
 
-	t       T
-	words   []string
-	process *exec.Cmd
-	output  *bytes.Buffer
-	done    chan struct{}
+	t        T
+	variable string // Names the program, unless it is empty or unset.
+	program  string
+	words    []string
+	process  *exec.Cmd
+	output   *bytes.Buffer
+	done     chan struct{}
 }
 
 // Start starts a server with these settings besides its own, as in "--tether.peer-timeout", "2000". It ends with the test. The
@@ -53,17 +55,29 @@ func Start(t T, settings ...string) *Server {
 // setting is the file.
 func Run(t T, settings ...string) *Server {
 	t.Helper()
+	return launch(t, "TETHER_SERVER", "redis-server", func(port string) []string {
+		// The settings first, since a file stands before all options.
+		return slices.Concat(settings, []string{"--port", port, "--save", "", "--dir", t.TempDir()})
+	})
+}
+
+// launch starts the program that the variable names, or the usual one, with the words for a port that is free.
+func launch(t T, variable, usual string, words func(port string) []string) *Server {
+	t.Helper()
+	program := os.Getenv(variable)
+	if program == "" {
+		program = usual
+	}
 	for range 5 {
 		port := FreePort(t)
-		s := &Server{t: t, Address: net.JoinHostPort("127.0.0.1", port), URL: "redis://127.0.0.1:" + port}
-		// The settings first, since a file stands before all options.
-		s.words = slices.Concat(settings, []string{"--port", port, "--save", "", "--dir", t.TempDir()})
+		s := &Server{t: t, variable: variable, program: program, words: words(port)}
+		s.Address, s.URL = net.JoinHostPort("127.0.0.1", port), "redis://127.0.0.1:"+port
 		if s.start() {
 			t.Cleanup(s.Kill)
 			return s
 		}
 		if !strings.Contains(s.output.String(), "in use") {
-			t.Fatalf("the server does not start: %s", s.output)
+			t.Fatalf("%s does not start: %s", program, s.output)
 		}
 	}
 	t.Fatal("no port is free")
@@ -82,14 +96,10 @@ func FreePort(t T) string {
 }
 
 func (s *Server) start() bool {
-	program := os.Getenv("TETHER_SERVER")
-	if program == "" {
-		program = "redis-server"
-	}
-	s.process, s.output, s.done = exec.Command(program, s.words...), &bytes.Buffer{}, make(chan struct{})
+	s.process, s.output, s.done = exec.Command(s.program, s.words...), &bytes.Buffer{}, make(chan struct{})
 	s.process.Stdout, s.process.Stderr = s.output, s.output
 	if err := s.process.Start(); err != nil {
-		s.t.Fatal(err)
+		s.t.Fatalf("%v: name the program in %s", err, s.variable)
 	}
 	go func() {
 		s.process.Wait()
