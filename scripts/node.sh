@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The Node.js package of clients/node:
 #
-#   scripts/node.sh [TEST..]       builds it and runs its tests, or those of these names (TETHER_SERVER, TETHER_MODULE;
-#                                  TETHER_STEPS=100000 cancelled requests, TETHER_FAULTS=300)
+#   scripts/node.sh [TEST..]       builds it and runs its tests, or those of these names (TETHER_SERVER, TETHER_MODULE,
+#                                  TETHER_PROGRAM: the program tether; TETHER_STEPS=100000 cancelled requests, TETHER_FAULTS=300)
 #   scripts/node.sh --lint         biome: format and lint; the compiler's own checks
 #   scripts/node.sh --vectors      of these tests, the vectors of clients/protocol, without a server
 #   scripts/node.sh --conform [..] clients/protocol/conform with its adapter; arguments are conform's own. 300 faults:
@@ -40,6 +40,9 @@ if [ "${1:-}" = --conform ]; then
     shift
     exec python3 ../protocol/conform/conform.py --server "$SERVER" --module "$MODULE" "$@" -- node ../protocol/conform/adapters/node.mjs
 fi
+
+export TETHER_PROGRAM=${TETHER_PROGRAM:-$ROOT/target/debug/tether}
+[ "$tests" = vectors ] || [ -x "$TETHER_PROGRAM" ] || (cd "$ROOT" && cargo build --quiet --package tether-cli)
 
 report=$(mktemp)
 trap 'rm -f "$report"' EXIT

@@ -87,9 +87,9 @@ export class Lock {
   }
 
   /** Asks for it without waiting; undefined: another owner has it. */
-  async tryAcquire(): Promise<Held | undefined> {
+  async tryAcquire(options: Omit<AcquireOptions, "wait"> = {}): Promise<Held | undefined> {
     try {
-      return await this.acquire({ wait: 0 });
+      return await this.acquire({ ...options, wait: 0 });
     } catch (error) {
       if (error instanceof Taken) return undefined;
       throw error;

@@ -61,6 +61,8 @@ describe("on one server", () => {
       held.check();
       await held.checkServer();
       assert.equal(await locks.lock("report").tryAcquire(), undefined);
+      const reason = new Error("not any more");
+      await assert.rejects(locks.lock("report").tryAcquire({ signal: AbortSignal.abort(reason) }), reason);
       await assert.rejects(locks.lock("report").acquire({ wait: 50 }), Taken);
     }
     await using again = await locks.lock("report").acquire({ wait: 0 });
