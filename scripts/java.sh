@@ -3,7 +3,7 @@
 #
 #   scripts/java.sh [MAVEN..]       mvn verify: its tests, among them the vectors of clients/protocol, on the JDK that Maven uses,
 #                                   and again on the newest JDK of the machine
-#                                   (TETHER_SERVER, TETHER_MODULE, TETHER_COMMAND: the command tether; TETHER_STEPS interrupted acquires)
+#                                   (TETHER_SERVER, TETHER_MODULE, TETHER_PROGRAM: the command tether; TETHER_STEPS interrupted acquires)
 #   scripts/java.sh --vectors       of them only the vectors, which need no server
 #   scripts/java.sh --lint          formatting (spotless), javac -Xlint:all and javadoc without warnings
 #   scripts/java.sh --conform [..]  clients/protocol/conform with its adapter
@@ -21,8 +21,8 @@ ROOT=$PWD
 SERVER=${TETHER_SERVER:-}
 [ -n "$SERVER" ] || SERVER=$(scripts/need.sh --server-path) || true
 TETHER_SERVER=$SERVER TETHER_MODULE=${TETHER_MODULE:-$ROOT/target/debug/libtether.so}
-TETHER_COMMAND=${TETHER_COMMAND:-$ROOT/target/debug/tether}
-export TETHER_SERVER TETHER_MODULE TETHER_COMMAND
+TETHER_PROGRAM=${TETHER_PROGRAM:-$ROOT/target/debug/tether}
+export TETHER_SERVER TETHER_MODULE TETHER_PROGRAM
 
 scripts/need.sh java mvn
 mkdir -p "$ROOT/target/java"
@@ -84,7 +84,7 @@ case ${1:-} in
 esac
 
 # For TetherDevServer.
-[ -x "$TETHER_COMMAND" ] || cargo build --quiet --package tether-cli
+[ -x "$TETHER_PROGRAM" ] || cargo build --quiet --package tether-cli
 
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT

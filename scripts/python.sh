@@ -81,7 +81,7 @@ fi
 
 # `tether devserver`, for the tests of tether_locks.testing, if it is built.
 for build in release debug; do
-    [ -n "${TETHER_DEVSERVER:-}" ] || [ ! -x "target/$build/tether" ] || export TETHER_DEVSERVER=$PWD/target/$build/tether
+    [ -n "${TETHER_PROGRAM:-}" ] || [ ! -x "target/$build/tether" ] || export TETHER_PROGRAM=$PWD/target/$build/tether
 done
 
 failed=()

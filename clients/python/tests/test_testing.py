@@ -1,4 +1,4 @@
-"""`tether_locks.testing`, with the command line that TETHER_DEVSERVER names."""
+"""`tether_locks.testing`, with the command line that TETHER_PROGRAM names."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .test_readme import program
 
 @pytest.fixture
 def server() -> Iterator[DevServer]:
-    if "TETHER_DEVSERVER" not in os.environ:
-        pytest.skip("TETHER_DEVSERVER names no command line")
+    if "TETHER_PROGRAM" not in os.environ:
+        pytest.skip("TETHER_PROGRAM names no command line")
     with DevServer() as server:
         yield server
 

@@ -25,8 +25,8 @@ class DevServer:
     """
 
     def __init__(self, program: str | None = None) -> None:
-        """Name the command line `tether`; unless given, TETHER_DEVSERVER, or `tether` on PATH."""
-        self._program = program or os.environ.get("TETHER_DEVSERVER") or "tether"
+        """Name the command line `tether`; unless given, TETHER_PROGRAM, or `tether` on PATH."""
+        self._program = program or os.environ.get("TETHER_PROGRAM") or "tether"
 
     def __enter__(self) -> DevServer:
         """Start it; FileNotFoundError if there is no such program."""

@@ -21,7 +21,7 @@ import java.util.List;
  * }
  * }</pre>
  *
- * <p>The command {@code tether} is the one that the variable TETHER_COMMAND names, or that of PATH.
+ * <p>The command {@code tether} is the one that the variable TETHER_PROGRAM names, or that of PATH.
  */
 public final class TetherDevServer implements AutoCloseable {
     private static final String READY = "ready on port ";
@@ -45,7 +45,7 @@ public final class TetherDevServer implements AutoCloseable {
      * @throws IOException the command is not there, or it did not start
      */
     public static TetherDevServer start(String... options) throws IOException {
-        String command = System.getenv("TETHER_COMMAND");
+        String command = System.getenv("TETHER_PROGRAM");
         List<String> words = new ArrayList<>();
         words.add(command == null || command.isEmpty() ? "tether" : command);
         words.addAll(List.of("devserver", "--port", "0"));
