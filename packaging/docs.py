@@ -17,7 +17,7 @@ COPIED = [
     "redis.conf",
     "docs/*",
     "clients/*/README.md",
-    "clients/protocol/protocol.md",
+    "clients/protocol/*.md",
     "examples/README.md",
 ]
 LINK = re.compile(r"\[([^][]*)\]\(([^()\s]+)\)")

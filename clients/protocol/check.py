@@ -5,7 +5,7 @@ Python 3.9, standard library only.
 
 check.py            every vector fits the schema; every rule is shown; every named rule exists; each
                     of conform/mutants.py fits the Rust core
-check.py --write    and fills in the brackets of protocol.md
+check.py --write    and writes rules.md, which names the tests of each rule
 check.py --run      and runs the vectors against the model
 check.py --mutants  and breaks one rule of the model after the other: some vector must notice
 """
@@ -13,7 +13,6 @@ check.py --mutants  and breaks one rule of the model after the other: some vecto
 import json
 import re
 import sys
-import textwrap
 from pathlib import Path
 
 from conform import mutants
@@ -109,36 +108,23 @@ def faults_of_vectors(found):
     return faulty
 
 
-RULE = re.compile(r"^- \*\*(P-[A-Z]+-\d+)\*\* ")
+RULE = re.compile(r"^- \*\*(P-[A-Z]+-\d+)\*\* ", re.MULTILINE)
+HEADER = """# The tests of each rule
+
+`check.py --write` writes this page. [Vectors](vectors/README.md) are scripts for the pure core;
+[cases](conform/README.md) have a real server and a faulty wire. A rule with cases alone is about
+what the core of one connection does not see: sockets and bytes, processes, users, further
+connections.
+
+| rule | vectors | cases |
+| --- | --- | --- |
+"""
 
 
-def few(names):
-    """The first of them: the files have the rest, by the rule's number."""
-    more = len(names) - 4
-    return ", ".join(names if more < 2 else [*names[:4], f"{more} more"])
-
-
-def index(text, shown):
-    """The page with its brackets filled in, and its rules."""
-    rules, lines, rule, is_inside = [], [], None, False
-    for line in text.split("\n"):
-        if RULE.match(line):
-            rule = RULE.match(line).group(1)
-            rules.append(rule)
-        if rule and line.startswith("  ["):
-            is_inside = True
-            lines += textwrap.wrap(
-                f"[{shown(rule)}]",
-                125,
-                initial_indent="  ",
-                subsequent_indent="  ",
-                break_on_hyphens=False,
-            )
-        if not is_inside:
-            lines.append(line)
-        if is_inside and line.endswith("]"):
-            is_inside, rule = False, None
-    return "\n".join(lines), rules
+def table(rules, by_rule):
+    """The page rules.md."""
+    rows = [[rule, *map(", ".join, by_rule.get(rule, ()))] for rule in rules]
+    return HEADER + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def main(options):
@@ -157,27 +143,22 @@ def main(options):
         for rule in case["rules"]:
             by_rule.setdefault(rule, ([], []))[1].append(case["name"])
 
-    def shown(rule):
-        ours, theirs = by_rule.get(rule, ([], []))
-        theirs = ["conform: " + few(theirs)] if theirs else []
-        return "; ".join([few(ours)] * bool(ours) + theirs)
-
     problems += [
         f"conform/mutants.py: {rule}: what it replaces is not there once"
         for rule in mutants.MUTANTS
         if not mutants.fits(rule)
     ]
-    page = HERE / "protocol.md"
-    text, rules = index(page.read_text(), shown)
+    rules = RULE.findall((HERE / "protocol.md").read_text())
     problems += [f"two rules are called {rule}" for rule in set(rules) if rules.count(rule) > 1]
     problems += [f"nothing shows {rule}" for rule in rules if rule not in by_rule]
     problems += [
         f"{by_rule[rule]} name {rule}, which is no rule" for rule in by_rule if rule not in rules
     ]
+    page = HERE / "rules.md"
     if "--write" in options:
-        page.write_text(text)
-    elif text != page.read_text():
-        problems.append("protocol.md: the brackets are not up to date: check.py --write")
+        page.write_text(table(rules, by_rule))
+    elif table(rules, by_rule) != page.read_text():
+        problems.append("rules.md is not up to date: check.py --write")
     for problem in problems:
         print(problem)
     in_vectors = sum(bool(by_rule.get(rule, ([], []))[0]) for rule in rules)
