@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 from conform import mutants
+from model import run
 
 HERE = Path(__file__).resolve().parent
 KINDS = {
@@ -27,7 +28,6 @@ KINDS = {
     "number": (int, float),
     "integer": int,
 }
-INPUTS = ("call", "recv", "at", "stop", "connected", "broke", "unreached")
 
 
 def is_kind(value, kind):
@@ -103,7 +103,7 @@ def faults_of_vectors(found):
         )
     steps = [(vector["name"], step) for _, vector in found for step in vector.get("steps", [])]
     for name, step in steps:
-        if sum(kind in step for kind in INPUTS) != 1:
+        if sum(kind in step for kind in run.INPUTS) != 1:
             faulty.append(f"{name}: a step has one input: {json.dumps(step)}")
     return faulty
 
@@ -166,9 +166,7 @@ def main(options):
     print(f"{len(cases)} cases")
     failed = bool(problems)
     if "--run" in options or "--mutants" in options:
-        from model import run
-
-        failed |= run.run(found, preludes(), "--mutants" in options)
+        failed |= run.run([vector for _, vector in found], preludes(), "--mutants" in options)
     print("failed" if failed else "passed")
     return int(failed)
 

@@ -4,7 +4,6 @@
 Prints each vector that fails, and where. That core has no L4 (a quorum).
 """
 
-import json
 import sys
 from pathlib import Path
 
@@ -14,216 +13,150 @@ from tether_locks.core import Core
 from tether_locks.errors import Refused, Unreachable
 from tether_locks.resp import Push, ReplyError
 
-HERE = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import check  # noqa: E402
-from model.run import encoded, word  # noqa: E402
+import check
+from model import run
+
+# What the value of an event is, by its kind.
+FIELDS = {
+    "granted": ("key", "token"),
+    "watch": ("key", "is"),
+    "presence": ("key", "is", "token", "value"),
+    "leader": ("token", "value"),
+}
 
 
 def decoded(frame):
-    """A frame of a vector as the core takes it."""
-    if isinstance(frame, list):
-        return [decoded(each) for each in frame]
-    if isinstance(frame, str):
-        return frame.encode()
-    if not isinstance(frame, dict):
-        return frame
-    kind, value = next(iter(frame.items()))
-    kinds = {
-        "hex": lambda: bytes.fromhex(value),
-        "simple": lambda: value.encode(),
-        "error": lambda: ReplyError(value),
-        "push": lambda: Push(decoded(value)),
-        "map": lambda: {name.encode(): decoded(each) for name, each in value.items()},
-    }
-    return kinds[kind]()
+    return run.decoded(frame, ReplyError, Push)
 
 
-def said(event, sequences):
-    """An event as vectors have it."""
-    kind, name, value, error = event
-    if kind == "warning":
-        return {"warning": error.code}
-    told = {kind: name}
-    if kind == "granted":
-        told["token"] = value[1]
-        if name in sequences:
-            told["key"] = value[0]
-    elif kind == "lost":
-        told["reason"] = error.reason
-    elif kind == "releasing":
-        told["code"] = error.code
-    elif kind == "watch":
-        told["key"], told["is"] = value
-    elif kind == "presence":
-        told["key"], told["is"] = value[:2]
-        told.update(
-            {"reason": value[3]} if value[1] == "del" else zip(("token", "value"), value[2:])
-        )
-    elif kind == "leader":
-        told.update({"token": None} if value[0] is None else zip(("token", "value"), value))
-    elif error is not None:
-        told.update(error=error.name, code="LOST" if error.name == "lost" else error.code)
-    return encoded(told)
-
-
-class World:
+class World(run.Loader):
     def __init__(self, client):
-        clock = client.get("boot_clock", True)
+        clock, chance = client.pop("boot_clock", True), client.pop("random", 0)
         self.elapsed = Elapsed(ROUNDED_MS if clock == "uptime" else 0.0)
-        self.is_monotonic_only = clock is False
-        self.clocks, self.is_unix = (0, 0), client.get("unix", False)
-        chance = client.get("random", 0)
-        times = {name: client[name] for name in ("grace", "stop_within", "fence") if name in client}
-        self.core = Core(
-            self.read(),
-            Settings(
-                **times,
-                is_cluster=client.get("cluster", False),
-                knows_suspend=bool(clock),
-                random=lambda: chance,
-            ),
+        self.clocks, self.is_monotonic_only = (0, 0), clock is False
+        self.is_unix = client.pop("unix", False)
+        is_cluster = client.pop("cluster", False)
+        settings = Settings(
+            **client, is_cluster=is_cluster, knows_suspend=bool(clock), random=lambda: chance
         )
-        self.sequences, self.elections, self.ends = set(), {}, {}
+        self.core = Core(self.read(), settings)
+        self.sequences, self.elections, self.losses = set(), {}, {}
 
     def read(self):
         mono, boot = self.clocks
         return self.elapsed.at(mono, mono if self.is_monotonic_only else boot)
 
-    def acquire(self, step):
-        mode = ("SHARED",) if step.get("shared") else ()
-        if step.get("permits"):
-            mode = ("PERMITS", step["permits"][0], "OF", step["permits"][1])
-        same = ("wait", "lease", "acks", "at_least", "reentrant")
-        more = {name: step[name] for name in same if name in step}
-        for name, ours in (("owner", "owner"), ("task", "task"), ("temporary", "value")):
-            if name in step:
-                more[ours] = decoded(step[name])
-        if step.get("seq"):
-            self.sequences.add(step["id"])
-        if step.get("elect"):
-            self.elections[step["id"]] = step
+    def acquire(self, name, terms):
+        terms = dict(terms)
+        if terms.pop("seq", False):
+            self.sequences.add(name)
+        if terms.pop("elect", False):
+            self.elections[name] = dict(terms)
+        mode = ("SHARED",) if terms.pop("shared", False) else ()
+        if "permits" in terms:
+            permits, of = terms.pop("permits")
+            mode = ("PERMITS", permits, "OF", of)
+        for its, ours in (("owner", "owner"), ("task", "task"), ("temporary", "value")):
+            if its in terms:
+                terms[ours] = decoded(terms.pop(its))
+        keys, ack_timeout = tuple(decoded(terms.pop("keys"))), terms.pop("acktimeout", None)
+        is_sequence = name in self.sequences
         self.core.acquire(
-            step["id"],
-            Ask(
-                tuple(decoded(step["keys"])),
-                mode,
-                **more,
-                ack_timeout=step.get("acktimeout"),
-                is_sequence=step.get("seq", False),
-            ),
+            name, Ask(keys, mode, ack_timeout=ack_timeout, is_sequence=is_sequence, **terms)
         )
 
-    def give_up(self, name):
-        self.elections.pop(name, None)
-        self.core.release(name)
-
-    def call(self, step):
-        core, name, kind = self.core, step.get("id"), step["call"]
-        if kind == "check":
-            gives = core.check(self.read(), name) or self.ends.get(name, "released")
+    def call(self, call, id=None, **terms):
+        core = self.core
+        keys, prefix = tuple(decoded(terms.get("keys", []))), decoded(terms.get("prefix"))
+        if call == "check":
+            gives = core.check(self.read(), id) or self.losses.get(id, "released")
             return gives if gives in ("held", "waiting", "released") else {"lost": gives}
+        if call == "give_up":
+            self.elections.pop(id, None)
         acts = {
             "open": core.need_link,
-            "acquire": lambda: self.acquire(step),
-            "release": lambda: core.release(name),
-            "give_up": lambda: self.give_up(name),
-            "extend": lambda: core.extend(name, step["lease"]),
-            "watch": lambda: core.watches.watch(name, tuple(decoded(step["keys"]))),
-            "unwatch": lambda: core.watches.end(name),
-            "presence": lambda: core.presences.watch(name, decoded(step["prefix"])),
-            "observe": lambda: core.presences.watch(name, decoded(step["prefix"]), True),
-            "end": lambda: core.presences.end(name),
+            "acquire": lambda: self.acquire(id, terms),
+            "release": lambda: core.release(id),
+            "give_up": lambda: core.release(id),
+            "extend": lambda: core.extend(id, terms["lease"]),
+            "watch": lambda: core.watches.watch(id, keys),
+            "unwatch": lambda: core.watches.end(id),
+            "presence": lambda: core.presences.watch(id, prefix),
+            "observe": lambda: core.presences.watch(id, prefix, True),
+            "end": lambda: core.presences.end(id),
             "close": core.close,
         }
-        acts[kind]()
+        acts[call]()
         return None
 
-    def go_to(self, to):
-        """By all that is due on the way; where the two clocks differ, in a leap."""
-        if isinstance(to, dict):
-            self.clocks = (to["mono"], to["boot"])
-        else:
-            ahead = self.clocks[1] - self.clocks[0]
-            while True:
-                tick = self.core.next_tick
-                if tick is None:
-                    break
-                wait = max(0, tick - self.read())
-                if self.clocks[0] + wait > to:
-                    break
-                self.clocks = tuple(each + wait for each in self.clocks)
-                self.core.tick(self.read())
-            self.clocks = (to, to + ahead)
+    def recv(self, frame):
+        self.core.receive(decoded(frame))
 
-    def step(self, step):
-        core, given = self.core, None
-        if "at" in step:
-            self.go_to(step["at"])
-            core.tick(self.read())
-        elif "stop" in step:
-            stop = step["stop"]
-            self.clocks = (stop["mono"], stop["boot"]) if isinstance(stop, dict) else (stop, stop)
-        core.now = self.read()
-        if "call" in step:
-            given = self.call(step)
-        elif "recv" in step:
-            core.receive(decoded(step["recv"]))
-        elif "connected" in step:
-            core.connected(self.is_unix)
-        elif "broke" in step:
-            core.broke()
-        elif "unreached" in step:
-            why = step["unreached"]
-            final = Refused("no connection", why["code"]) if isinstance(why, dict) else None
-            core.unreached(final or Unreachable("no connection"))
-        for event in list(core.events):
-            if event.kind == "lost":
-                self.ends[event.handle] = event.error.reason
-            if event.kind in ("lost", "released") and event.handle in self.elections:
-                self.acquire(self.elections[event.handle])  # As `elect` does with the next term.
-        gives = {
-            "sent": [[word(each) for each in words] for words in core.output],
-            "events": [said(event, self.sequences) for event in core.events],
+    def at(self, to):
+        """By all that is due on the way; where the two clocks differ, in a leap."""
+        mono, boot = self.clocks
+        while not isinstance(to, dict) and self.core.next_tick is not None:
+            due = self.clocks[0] + max(0, self.core.next_tick - self.read())
+            if due > to:
+                break
+            self.clocks = (due, due + boot - mono)
+            self.core.tick(self.read())
+        self.clocks = run.clocks(to) if isinstance(to, dict) else (to, to + boot - mono)
+        self.core.tick(self.read())
+
+    def stop(self, to):
+        self.clocks = run.clocks(to)
+        self.core.now = self.read()
+
+    def connected(self, _):
+        self.core.connected(self.is_unix)
+
+    def broke(self, _):
+        self.core.broke()
+
+    def unreached(self, why):
+        is_final = isinstance(why, dict)
+        self.core.unreached(Refused("", why["code"]) if is_final else Unreachable(""))
+
+    def said(self, event):
+        """An event as vectors have it."""
+        kind, name, value, error = event
+        if kind == "warning":
+            return {"warning": error.code}
+        said = {kind: name, **dict(zip(FIELDS.get(kind, ()), value or ()))}
+        if kind == "granted" and name not in self.sequences:
+            del said["key"]
+        elif kind == "presence" and said["is"] == "del":
+            said["reason"] = said.pop("value")
+            del said["token"]
+        elif kind == "leader" and said["token"] is None:
+            said = {kind: name, "token": None}
+        elif kind == "lost":
+            said["reason"] = self.losses[name] = error.reason
+        elif error is not None:
+            said["code"] = "LOST" if error.name == "lost" else error.code
+            if kind != "releasing":
+                said["error"] = error.name
+        return run.encoded(said)
+
+    def take(self):
+        core = self.core
+        for kind, name, *_ in list(core.events):
+            if kind in ("lost", "released") and name in self.elections:
+                self.acquire(name, self.elections[name])  # As `elect` does with the next term.
+        said = {
+            "sent": [[run.word(each) for each in words] for words in core.output],
+            "events": [self.said(event) for event in core.events],
             "orders": [
                 {"leave_after": order.after} if order.after else order.kind for order in core.orders
             ],
         }
         for each in (core.output, core.events, core.orders):
             each.clear()
-        wrong = [
-            f"{what}: {json.dumps(gives[what])}, not {json.dumps(step.get(what, []))}"
-            for what in gives
-            if gives[what] != step.get(what, [])
-        ]
-        return wrong + (
-            [f"gives {given}, not {step['gives']}"] if step.get("gives", given) != given else []
-        )
+        return said
 
 
-def verdict(vector, preludes):
-    prelude = preludes[vector["begin"]]
-    world = World({**prelude["client"], **vector.get("client", {})})
-    for step in [*prelude["steps"], *vector["steps"]]:
-        try:
-            wrong = world.step(step)
-        except Exception as error:
-            wrong = [repr(error)]
-        if wrong:
-            return f"{json.dumps(step)}\n      " + "\n      ".join(wrong)
-    return None
-
-
-preludes = json.loads((HERE / "vectors" / "preludes.json").read_text())
 wanted = [vector for _, vector in check.vectors() if vector["level"] != "L4"]
-failed = 0
-for vector in wanted:
-    why = verdict(vector, preludes)
-    failed += bool(why)
-    if why:
-        print(f"  {vector['name']} ({', '.join(vector['rules'])}): {why}")
-print(
-    f"test result: {'FAILED' if failed else 'ok'}. {len(wanted) - failed} passed; {failed} failed"
-)
-sys.exit(failed > 0)
+sys.exit(run.play(wanted, check.preludes(), World) > 0)

@@ -1,8 +1,13 @@
-"""The loader: runs vectors against the model. One for another language is as long."""
+"""Runs vectors against a core; `World` is the loader of the model, whose core is in core.py."""
 
 import json
+import traceback
+from functools import partial
 
 from .core import Core, Error
+
+INPUTS = ("call", "recv", "at", "stop", "connected", "broke", "unreached")
+OUTPUTS = ("sent", "events", "orders", "gives")
 
 # Rules that the model can break. Each is noticed by a vector.
 MUTANTS = [
@@ -42,28 +47,27 @@ MUTANTS = [
 ]
 
 
-def decoded(frame):
-    """A frame of a vector as the model has it."""
+def decoded(frame, error=Error, push=lambda items: {"push": items}):
+    """A frame of a vector as the model has it, or a core with errors and pushes of its own."""
     if isinstance(frame, str):
         return frame.encode()
     if isinstance(frame, list):
-        return [decoded(each) for each in frame]
+        return [decoded(each, error, push) for each in frame]
     if not isinstance(frame, dict):
         return frame
     kind, value = next(iter(frame.items()))
-    if kind == "hex":
-        return bytes.fromhex(value)
-    if kind == "simple":
-        return value.encode()
-    if kind == "error":
-        return Error(value)
-    if kind == "push":
-        return {"push": decoded(value)}
-    return {name.encode(): decoded(each) for name, each in value.items()}
+    kinds = {
+        "hex": bytes.fromhex,
+        "simple": str.encode,
+        "error": error,
+        "push": lambda items: push(decoded(items, error, push)),
+        "map": lambda pairs: {k.encode(): decoded(v, error, push) for k, v in pairs.items()},
+    }
+    return kinds[kind](value)
 
 
 def encoded(value):
-    """What the model says, as a vector has it."""
+    """What a core says, as a vector has it."""
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -80,18 +84,60 @@ def word(value):
     return encoded(value if isinstance(value, bytes) else str(value).encode())
 
 
-class World:
-    def __init__(self, client, broken):
-        self.core = Core((0, 0), client, broken)
-        self.told = []
-        self.core.told = self.told
+def clocks(to):
+    return (to["mono"], to["boot"]) if isinstance(to, dict) else (to, to)
 
-    def clocks(self, to):
-        return (to["mono"], to["boot"]) if isinstance(to, dict) else (to, to)
+
+class Loader:
+    """One core. Each has a method for each input, and `take`: what came out of it."""
+
+    def step(self, step):
+        """What is wrong with it."""
+        kind = next(kind for kind in INPUTS if kind in step)
+        terms = {name: value for name, value in step.items() if name not in OUTPUTS}
+        given = self.call(**terms) if kind == "call" else getattr(self, kind)(step[kind])
+        said = {**self.take(), "gives": given}
+        wanted = {"sent": [], "events": [], "orders": [], "gives": None, **step}
+        return [
+            f"{what}: {json.dumps(said[what])}, not {json.dumps(wanted[what])}"
+            for what in OUTPUTS
+            if said[what] != wanted[what]
+        ]
+
+
+class World(Loader):
+    def __init__(self, client, broken=()):
+        self.core = Core((0, 0), client, broken)
+        self.told = self.core.told = []
+
+    def call(self, call, id=None, **terms):
+        core = self.core
+        for what in {"keys", "temporary", "owner", "prefix"} & set(terms):
+            terms[what] = decoded(terms[what])
+        actions = {
+            "open": core.open,
+            "acquire": lambda: core.acquire(id, terms),
+            "release": lambda: core.release_call(id),
+            "give_up": lambda: core.give_up_call(id),
+            "extend": lambda: core.extend(id, terms["lease"]),
+            "raise": lambda: core.raise_token(id, terms["token"]),
+            "watch": lambda: core.watch(id, terms["keys"]),
+            "unwatch": lambda: core.unwatch(id),
+            "presence": lambda: core.presence(id, terms["prefix"]),
+            "observe": lambda: core.presence(id, terms["prefix"], is_leader=True),
+            "end": lambda: core.end_presence(id),
+            "close": core.close,
+        }
+        return core.check(id) if call == "check" else actions[call]() and None
+
+    def recv(self, frame):
+        frame = decoded(frame)
+        is_map = isinstance(frame, dict) and "push" not in frame
+        self.core.recv({"map": frame} if is_map else frame)
 
     def at(self, to):
         """Goes there by all that is due on the way; two clocks that differ are a leap."""
-        core, until = self.core, self.clocks(to)
+        core, until = self.core, clocks(to)
         if not isinstance(to, dict):
             ahead = core.now[1] - core.now[0]
             until = (to, to + ahead)
@@ -102,100 +148,64 @@ class World:
                 core.tick((tick, tick + ahead))
         core.tick(until)
 
-    def call(self, step):
-        core, name = self.core, step.get("id")
-        call = {
-            k: v for k, v in step.items() if k not in ("call", "id", "sent", "events", "orders")
-        }
-        for what in ("keys", "temporary", "owner", "prefix"):
-            if what in call:
-                call[what] = decoded(call[what])
-        kind = step["call"]
-        if kind == "check":
-            return core.check(name)
-        actions = {
-            "open": lambda: core.open(),
-            "acquire": lambda: core.acquire(name, call),
-            "release": lambda: core.release_call(name),
-            "give_up": lambda: core.give_up_call(name),
-            "extend": lambda: core.extend(name, call["lease"]),
-            "raise": lambda: core.raise_token(name, call["token"]),
-            "watch": lambda: core.watch(name, call["keys"]),
-            "unwatch": lambda: core.unwatch(name),
-            "presence": lambda: core.presence(name, call["prefix"]),
-            "observe": lambda: core.presence(name, call["prefix"], is_leader=True),
-            "end": lambda: core.end_presence(name),
-            "close": lambda: core.close(),
-        }
-        return actions[kind]() and None
+    def stop(self, to):
+        self.core.now = clocks(to)
 
-    def step(self, step):
+    def connected(self, _):
+        self.core.connected()
+
+    def broke(self, _):
+        self.core.broke()
+
+    def unreached(self, why):
+        self.core.unreached(*[(why["error"], why["code"])] if isinstance(why, dict) else [])
+
+    def take(self):
         core = self.core
-        given = None
-        if "call" in step:
-            given = self.call(step)
-        elif "recv" in step:
-            frame = decoded(step["recv"])
-            core.recv({"map": frame} if isinstance(frame, dict) and "push" not in frame else frame)
-        elif "at" in step:
-            self.at(step["at"])
-        elif "stop" in step:
-            core.now = self.clocks(step["stop"])
-        elif isinstance(step.get("unreached"), dict):
-            core.unreached((step["unreached"]["error"], step["unreached"]["code"]))
-        else:
-            kind = next(kind for kind in ("connected", "broke", "unreached") if kind in step)
-            getattr(core, kind)()
+        self.told += core.events
         said = {
             "sent": [[word(each) for each in words] for words in core.out],
             "events": encoded(core.events),
             "orders": encoded(core.orders),
         }
-        self.told += core.events
         core.out, core.events, core.orders = [], [], []
-        wrong = [
-            f"{what}: {json.dumps(said[what])}, not {json.dumps(step.get(what, []))}"
-            for what in said
-            if said[what] != step.get(what, [])
-        ]
-        if "gives" in step and given != step["gives"]:
-            wrong.append(f"gives {given}, not {step['gives']}")
-        return wrong
+        return said
 
 
-def verdict(vector, preludes, broken=()):
+def verdict(vector, preludes, new_world=World):
     """None, or where it fails."""
     prelude = preludes[vector["begin"]]
-    world = World({**prelude["client"], **vector.get("client", {})}, broken)
+    world = new_world({**prelude["client"], **vector.get("client", {})})
     for number, step in enumerate([*prelude["steps"], *vector["steps"]]):
         try:
             wrong = world.step(step)
-        except Exception as error:  # A rule that is broken may break the model.
-            if not broken:
-                raise
-            wrong = [repr(error)]
+        except Exception:
+            wrong = [traceback.format_exc()]
         if wrong:
-            return (
-                f"step {number - len(prelude['steps'])} {json.dumps(step)}\n      "
-                + "\n      ".join(wrong)
-            )
+            at = f"step {number - len(prelude['steps'])} {json.dumps(step)}"
+            return "\n      ".join([at, *wrong])
     return None
 
 
-def run(found, preludes, with_mutants):
-    """Whether something failed."""
+def play(found, preludes, new_world=World):
+    """How many fail; says which, and where."""
     failed = 0
-    for _, vector in found:
-        why = verdict(vector, preludes)
+    for vector in found:
+        why = verdict(vector, preludes, new_world)
         if why:
             failed += 1
             print(f"  {vector['name']}: {why}")
     word = "FAILED" if failed else "ok"
     print(f"test result: {word}. {len(found) - failed} passed; {failed} failed")
-    if not with_mutants:
-        return failed > 0
-    for rule in MUTANTS:
-        by = [v["name"] for _, v in found if rule in v["rules"] and verdict(v, preludes, {rule})]
+    return failed
+
+
+def run(found, preludes, with_mutants):
+    """Whether something failed."""
+    failed = play(found, preludes)
+    for rule in MUTANTS if with_mutants else ():
+        without = partial(World, broken={rule})
+        by = [v["name"] for v in found if rule in v["rules"] and verdict(v, preludes, without)]
         print(f"  without {rule}: " + (", ".join(by) if by else "NOBODY NOTICES"))
         failed += not by
     return failed > 0
