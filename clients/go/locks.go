@@ -111,7 +111,7 @@ func Wait(limit time.Duration) Option { return func(w *core.Want) { w.Wait = max
 // Shared goes together with other shared holders.
 func Shared() Option { return func(w *core.Want) { w.Shared = true } }
 
-// Permits takes so many of a number of permits, which all users of the lock must agree on.
+// Permits takes this number of permits, of those that there are: all users of the lock must give the same `of`.
 func Permits(permits, of int) Option {
 	return func(w *core.Want) { w.Permits, w.Of = permits, of }
 }
