@@ -16,6 +16,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ROOT=$PWD/target/python
 SOURCES=$PWD/clients/python
 PYTHON=${PYTHON:-python3}
+WITHIN=$PWD/scripts/within.sh
 
 say() { printf 'python: %s\n' "$*" >&2; }
 
@@ -88,6 +89,6 @@ failed=()
 for redis in 5.0.0 "$newest"; do
     installed "$redis"
     printf '\n==== tether-locks with redis-py %s ====\n\n' "$redis"
-    (cd "$SOURCES" && "$ROOT/redis-$redis/bin/python" -B -m pytest "$@") || failed+=("$redis")
+    (cd "$SOURCES" && "$WITHIN" 1500 "$ROOT/redis-$redis/bin/python" -B -m pytest "$@") || failed+=("$redis")
 done
 [ ${#failed[@]} = 0 ] || { say "failed with redis-py ${failed[*]}"; exit 1; }

@@ -18,4 +18,4 @@ fi
 [ "${1:-}" != --draw ] || exec python3 -B tests/runbook/draw.py "$server" "$module"
 tether=$(cargo build --package tether-cli --message-format=json-render-diagnostics | sed -n 's/.*"executable":"\([^"]*\/tether\)".*/\1/p' | tail -n 1)
 python3 -B tests/runbook/run.py "$server" "$client" "$module" "$tether" "$@"
-[ $# -gt 0 ] || python3 -B tests/runbook/draw.py "$server" "$module" --check
+[ $# -gt 0 ] || scripts/within.sh 600 python3 -B tests/runbook/draw.py "$server" "$module" --check

@@ -36,16 +36,14 @@ shown() {
     return $status
 }
 
-# program FOLDER FILE: runs a test program in its package's folder, as cargo does, and shows what it said. Ctrl-C counts in tests
-# also where this runs in the background of a shell, which has it ignored.
+# program FOLDER FILE: runs a test program in its package's folder, as cargo does, and shows what it said.
 program() {
-    local heeding=(env --default-signal=INT,QUIT)
-    "${heeding[@]}" true 2>/dev/null || heeding=()
+    local within=$PWD/scripts/within.sh
     export RUST_TEST_THREADS=4
     # Its tests mostly wait for servers to agree.
     [[ $2 != */cluster-* ]] || RUST_TEST_THREADS=8
     cd "$1"
-    shown "     Running ${2##*/}" ${heeding[@]+"${heeding[@]}"} "$2"
+    shown "     Running ${2##*/}" "$within" 1200 "$2"
 }
 if [ "${1:-}" = --program ]; then
     program "$2" "$3"
@@ -108,7 +106,7 @@ if [ "$mode" != --servers ] && [ "$mode" != --matrix ]; then
     esac
     status=0
     run_tests "${packages[@]}" || status=1
-    cargo test --no-fail-fast --doc "${packages[@]}" || status=1
+    scripts/within.sh 1200 cargo test --no-fail-fast --doc "${packages[@]}" || status=1
     if [ "$mode" = --clients ]; then
         # Two at a time, since they mostly wait; those that take longest come first.
         printf '%s\n' python java c go node | xargs -P 2 -L 1 scripts/test.sh --language || status=1

@@ -38,6 +38,22 @@ class TooLate(Exception):
     """What the handler raises."""
 
 
+@contextlib.contextmanager
+def alarms() -> Iterator[None]:
+    """Let SIGALRM raise `TooLate`: again later, where Python ignores that, as in a finalizer."""
+
+    def too_late(*_: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 5)
+        raise TooLate
+
+    before = signal.signal(signal.SIGALRM, too_late)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 class Interrupt:
     """Raises `TooLate` before the instruction with this number that a call of ours executes."""
 
@@ -186,68 +202,54 @@ def test_an_exception_at_any_moment_of_time_leaves_no_orphans_and_nothing_held(
 ) -> None:
     """TETHER_STEPS interrupted acquires, by signals at random moments."""
     steps = int(os.environ.get("TETHER_STEPS", "400"))
-
-    def too_late(*_: Any) -> None:
-        raise TooLate
-
     server.forgive_silence()
-    before = signal.signal(signal.SIGALRM, too_late)
     dice = random.Random(int(os.environ.get("TETHER_SEED", "1")))
-    try:
-        with Locks(server.url) as locks, Locks(server.url) as others:
-            lock = locks.lock("a")
-            with lock:
-                pass
-            were_interrupted = 0
-            for number in range(steps):
-                taken = others.lock("a").acquire() if number % 4 == 0 else None
-                try:
-                    signal.setitimer(signal.ITIMER_REAL, dice.uniform(0.00001, 0.002))
-                    while True:
-                        with lock if number % 2 else locks.all("a", "b"):
-                            pass
-                except TooLate:
-                    were_interrupted += 1
-                if taken is not None:
-                    taken.release()
-                until_idle(locks, f"{number}")
-            assert were_interrupted == steps
-            print(f"{were_interrupted} acquires were interrupted")
-            server.free()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    with alarms(), Locks(server.url) as locks, Locks(server.url) as others:
+        lock = locks.lock("a")
+        with lock:
+            pass
+        were_interrupted = 0
+        for number in range(steps):
+            taken = others.lock("a").acquire() if number % 4 == 0 else None
+            try:
+                signal.setitimer(signal.ITIMER_REAL, dice.uniform(0.00001, 0.002))
+                while True:
+                    with lock if number % 2 else locks.all("a", "b"):
+                        pass
+            except TooLate:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                were_interrupted += 1
+            if taken is not None:
+                taken.release()
+            until_idle(locks, f"{number}")
+        assert were_interrupted == steps
+        print(f"{were_interrupted} acquires were interrupted")
+        server.free()
 
 
 def test_who_waits_is_interrupted_and_leaves_the_queue(server: Server) -> None:
-    def too_late(*_: Any) -> None:
-        raise TooLate
+    with alarms(), Locks(server.url) as locks, Locks(server.url) as others, others.lock("a"):
+        main = threading.get_ident()
 
-    before = signal.signal(signal.SIGALRM, too_late)
-    try:
-        with Locks(server.url) as locks, Locks(server.url) as others, others.lock("a"):
-            main = threading.get_ident()
-
-            def interrupt() -> None:
+        def interrupt() -> None:
+            try:
                 server.waiting(1)
+            finally:  # Else the wait would not end.
                 signal.pthread_kill(main, signal.SIGALRM)
 
-            with ThreadPoolExecutor(1) as pool:
-                pool.submit(interrupt)
-                with pytest.raises(TooLate), locks.lock("a"):
-                    pass
-            server.waiting(0)
-    finally:
-        signal.signal(signal.SIGALRM, before)
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(interrupt)
+            with pytest.raises(TooLate), locks.lock("a"):
+                pass
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            asked.result()
+        server.waiting(0)
     server.free()
 
 
 def test_a_signal_just_before_a_wait_is_handled_during_it(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def too_late(*_: Any) -> None:
-        raise TooLate
-
     dice = random.Random(1)
     post = _Portal.post
 
@@ -259,24 +261,20 @@ def test_a_signal_just_before_a_wait_is_handled_during_it(
 
     monkeypatch.setattr(_Portal, "post", post_and_interrupt)
     is_armed = threading.Event()
-    before = signal.signal(signal.SIGALRM, too_late)
-    try:
-        with Locks(server.url) as locks, Locks(server.url) as others:
-            held = others.lock("a").acquire()
-            # Else the test would not end.
-            helper = threading.Timer(2 * DEADLINE_S, held.release)
-            helper.start()
-            for _ in range(300):
-                is_armed.set()
-                with pytest.raises(TooLate):
-                    locks.lock("a").acquire()
-                assert held.lost is None
-            assert helper.is_alive()
-            helper.cancel()
-            held.release()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    with alarms(), Locks(server.url) as locks, Locks(server.url) as others:
+        held = others.lock("a").acquire()
+        # Else the test would not end.
+        helper = threading.Timer(2 * DEADLINE_S, held.release)
+        helper.start()
+        for _ in range(300):
+            is_armed.set()
+            with pytest.raises(TooLate):
+                locks.lock("a").acquire()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            assert held.lost is None
+        assert helper.is_alive()
+        helper.cancel()
+        held.release()
     server.free()
 
 
