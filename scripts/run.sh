@@ -35,7 +35,10 @@ unknown() {
     folder=$(mktemp -d "${TMPDIR:-/tmp}/tether-run.XXXXXX")
     "$server" redis.conf --port 0 --unixsocket "$folder/socket" --save "" --logfile "$folder/log" &
     pid=$!
-    until grep -qis 'ready to accept connections' "$folder/log" || ! kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
+    for _ in {1..200}; do
+        if grep -qis 'ready to accept connections' "$folder/log" || ! kill -0 "$pid" 2>/dev/null; then break; fi
+        sleep 0.05
+    done
     kill "$pid" 2>/dev/null || true
     wait "$pid" || true
     said=$(grep -s 'since pushes are off' "$folder/log") || true
