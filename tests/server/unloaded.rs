@@ -1,8 +1,10 @@
 //! A module that is not loaded says why, in one line of the log.
 
 use crate::harness::*;
+use std::fs::File;
 use std::path::Path;
 use std::process::Command;
+use tether_testing::process::end_with_us;
 
 /// What does nothing but load a module, and refuses it something; see `refusing.c`.
 struct Refusing {
@@ -110,12 +112,21 @@ fn refused_start(lines: &[&str]) -> String {
 }
 
 fn start(file: &Path) -> String {
-    let mut server = Command::new(server_binary());
-    let run = server.arg(file).output().expect("a server");
-    let log = String::from_utf8_lossy(&run.stdout).into_owned();
-    assert!(!run.status.success(), "{log}");
-    assert!(run.status.code().is_some(), "it crashed: {log}");
-    log
+    let log = file.with_extension("log");
+    let mut command = Command::new(server_binary());
+    command
+        .arg(file)
+        .stdout(File::create(&log).expect("a file"));
+    end_with_us(&mut command);
+    let mut server = command.spawn().expect("a server");
+    let said = || std::fs::read_to_string(&log).expect("its log");
+    let status = eventually("the end of a server that is to refuse this", || {
+        let status = server.try_wait().expect("its state");
+        status.ok_or_else(said)
+    });
+    assert!(!status.success(), "{}", said());
+    assert!(status.code().is_some(), "it crashed: {}", said());
+    said()
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 #![cfg(unix)]
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::process::{Child, Command, Output, Stdio};
+use std::thread;
 use tether_testing::harness::{Server, eventually, free_port};
 
 const SLOTS: usize = 16_384;
@@ -156,7 +158,7 @@ fn what_is_of_no_key_is_asked_of_each_master() {
     }
     for (node, key) in keys.iter().enumerate().rev() {
         cluster.0[node].resp2().run(&format!("DEL {key}"));
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        thread::sleep(std::time::Duration::from_millis(5));
     }
     let lost: Vec<_> = cluster
         .lines(&["log", "--json"])
@@ -177,6 +179,42 @@ fn what_is_of_no_key_is_asked_of_each_master() {
     let top = cluster.succeed(&["top", "--once"]);
     let of_one = format!("{}, this node of the cluster: ", cluster.address(0));
     assert!(top.starts_with(&of_one), "{top}");
+}
+
+/// A server that names so many masters, none of which is there.
+fn one_of_many(masters: u16) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let slots = (1..=masters)
+        .map(|port| format!("*3\r\n:{port}\r\n:{port}\r\n*2\r\n$9\r\n127.0.0.9\r\n:{port}\r\n"));
+    let slots = format!("*{masters}\r\n{}", slots.collect::<String>());
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, mut bytes) = (stream.unwrap(), [0; 4096]);
+            while let Ok(count @ 1..) = stream.read(&mut bytes) {
+                let asked = String::from_utf8_lossy(&bytes[..count]).into_owned();
+                for command in asked.split('*').skip(1) {
+                    let answer = match command.split("\r\n").nth(2) {
+                        Some("HELLO") => "%1\r\n$4\r\nmode\r\n$7\r\ncluster\r\n",
+                        Some("CLUSTER") => &slots,
+                        _ => "+OK\r\n",
+                    };
+                    stream.write_all(answer.as_bytes()).unwrap();
+                }
+            }
+        }
+    });
+    port
+}
+
+#[test]
+fn doctor_looks_at_all_masters_however_many_they_are() {
+    let mut doctor = Command::new(env!("CARGO_BIN_EXE_tether"));
+    let url = format!("redis://127.0.0.1:{}", one_of_many(70));
+    let said = doctor.arg("doctor").env("TETHER_URL", url).output();
+    let said = String::from_utf8(said.unwrap().stdout).unwrap();
+    let missing = said.matches("this master could not be asked").count();
+    assert_eq!(missing, 70, "{said}");
 }
 
 #[test]

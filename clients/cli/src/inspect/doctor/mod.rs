@@ -14,9 +14,6 @@ use facts::{Node, Sentinel};
 use redis::ConnectionInfo;
 use serde_json::json;
 
-/// So many servers are looked at.
-const MOST: usize = 64;
-
 pub fn doctor(target: &Target, options: &Doctor) -> Result<u8, Failure> {
     let mut findings = Vec::new();
     if let Target::Sentinels {
@@ -38,7 +35,7 @@ pub fn doctor(target: &Target, options: &Doctor) -> Result<u8, Failure> {
         true => masters(&mut server, address, &mut findings)?,
         false => vec![address],
     };
-    for address in masters.iter().take(MOST) {
+    for address in &masters {
         match Node::examine(address) {
             Ok(node) => {
                 findings.extend(checks::of_server(&node));
@@ -88,7 +85,7 @@ fn look_at_replicas(
     for link in node.replicas() {
         let address = address::at(address, &link.host, link.port);
         let name = address::name(&address);
-        if seen.contains(&name) || seen.len() >= MOST {
+        if seen.contains(&name) {
             continue;
         }
         seen.push(name);
