@@ -12,6 +12,9 @@ use tether_testing::harness::{Frame, Server, bulk, eventually_equal, int, redis_
 use tether_testing::project;
 use tether_testing::transcript::{self, blocks, document};
 
+#[path = "../benches/servers/prose.rs"]
+mod prose;
+
 const README: &str = "README.md";
 const CLIENTS: &str = "docs/clients.md";
 
@@ -222,6 +225,22 @@ fn trimmed(text: &str) -> String {
 }
 
 #[test]
+fn the_benchmarks_have_the_prose_of_their_source() {
+    let page = document("docs/benchmarks.md");
+    let titles = |text: &str| {
+        let all = prose::sections(text).into_iter();
+        all.map(|section| section.title).collect::<BTreeSet<_>>()
+    };
+    let (of_page, of_prose) = (titles(&page), titles(prose::PROSE));
+    let without: Vec<_> = of_page.difference(&of_prose).collect();
+    assert_eq!(without, ["Every target"], "have no prose in report.md");
+    assert!(
+        prose::with_prose(&page) == page,
+        "benches/servers/report.md has other prose: `cargo bench --bench servers -- --prose` puts it into docs/benchmarks.md"
+    );
+}
+
+#[test]
 fn links_lead_somewhere() {
     let mut followed = 0;
     for file in [
@@ -233,7 +252,21 @@ fn links_lead_somewhere() {
         CLIENTS,
         "docs/comparison.md",
         "docs/guarantees.md",
+        "docs/faults.md",
+        "docs/managed.md",
+        "docs/servers.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "clients/c/README.md",
+        "clients/cli/README.md",
+        "clients/go/README.md",
+        "clients/java/README.md",
+        "clients/java/coming-from.md",
+        "clients/node/README.md",
+        "clients/protocol/protocol.md",
         "clients/python/README.md",
+        "clients/rust/README.md",
         "examples/README.md",
     ] {
         let text = document(file);

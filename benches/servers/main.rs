@@ -4,6 +4,7 @@
 //!     cargo bench --bench servers -- fanout memory   some parts
 //!     cargo bench --bench servers -- --short         a quick run that shows that all of it works
 //!     cargo bench --bench servers -- acks --merge    some parts, whose sections and targets are renewed in docs/benchmarks.md
+//!     cargo bench --bench servers -- --prose         measures nothing, and puts the prose of report.md into docs/benchmarks.md
 //!     cargo bench --bench servers -- instructions --check   fails if an operation needs more instructions than it did
 //!     cargo bench --bench servers -- instructions --keep    from now on, it may need as many as it does now
 //!     TETHER_SERVERS="redis-7.0 valkey-9.1"          on these servers of .servers/
@@ -31,6 +32,7 @@ mod peers;
 mod place;
 mod plot;
 mod presence;
+mod prose;
 mod replicated;
 mod report;
 mod scale;
@@ -106,15 +108,21 @@ fn main() {
         assert!(known.contains(&name.as_str()), "the parts are {known:?}");
     }
     // The last is Cargo's own word.
-    const OPTIONS: [&str; 5] = ["--short", "--merge", "--keep", "--check", "--bench"];
+    const OPTIONS: [&str; 6] = [
+        "--short", "--merge", "--prose", "--keep", "--check", "--bench",
+    ];
     for option in &options {
         assert!(
             OPTIONS.contains(&option.as_str()),
             "the options are {OPTIONS:?}"
         );
     }
-    crowd::most_sockets();
     let has = |wanted: &str| options.iter().any(|option| option == wanted);
+    if has("--prose") {
+        merge::prose_into_docs().expect("docs/benchmarks.md takes the prose");
+        return;
+    }
+    crowd::most_sockets();
     let (short, keep, check) = (has("--short"), has("--keep"), has("--check"));
     let bench = |program| Bench {
         program,

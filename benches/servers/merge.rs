@@ -1,6 +1,7 @@
 //! Takes the sections of a run of some parts over into docs/benchmarks.md, and leaves all others as they are.
 
 use super::PARTS;
+use super::prose::{Section, sections, with_prose};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -9,32 +10,6 @@ use tether_testing::project;
 const TARGETS: &str = "Every target";
 /// The first columns of its table are not a server's.
 const SERVERS_FROM: usize = 3;
-
-/// A heading of the second level, and all up to the next one.
-struct Section {
-    title: String,
-    text: String,
-}
-
-/// What stands before the first heading has no title.
-fn sections(page: &str) -> Vec<Section> {
-    let mut all = vec![Section {
-        title: String::new(),
-        text: String::new(),
-    }];
-    for line in page.split_inclusive('\n') {
-        if let Some(title) = line.strip_prefix("## ") {
-            all.push(Section {
-                title: title.trim().to_owned(),
-                text: String::new(),
-            });
-        }
-        if let Some(section) = all.last_mut() {
-            section.text += line;
-        }
-    }
-    all
-}
 
 /// The parts of this page are the latest.
 pub fn into_docs(page: &Path) -> io::Result<()> {
@@ -48,7 +23,14 @@ pub fn into_docs(page: &Path) -> io::Result<()> {
             fs::copy(file.path(), docs.with_file_name(name))?;
         }
     }
-    fs::write(docs, merged(&old, &new)?)
+    fs::write(docs, with_prose(&merged(&old, &new)?))
+}
+
+/// For an edit of the prose: measures nothing.
+pub fn prose_into_docs() -> io::Result<()> {
+    let docs = project().join("docs/benchmarks.md");
+    let page = fs::read_to_string(&docs)?;
+    fs::write(docs, with_prose(&page))
 }
 
 fn merged(old: &str, new: &str) -> io::Result<String> {

@@ -1,9 +1,10 @@
 //! docs/benchmarks.md and its pictures: what was measured, how, and where a target is missed, for somebody who knows
 //! nothing of it. Written anew after each part, so that a run that is cut short leaves what it had.
 
+use super::PARTS;
+use super::prose::with_prose;
 use super::summary;
 use super::table::{Record, Table, short};
-use super::{PARTS, Part};
 use std::fmt::Write;
 use std::fs;
 use std::io;
@@ -15,10 +16,7 @@ pub struct Report {
     folder: PathBuf,
     /// What all of it was measured on.
     conditions: String,
-    introduction: &'static str,
 }
-
-const INTRODUCTION: &str = include_str!("report.md");
 
 impl Report {
     /// A whole run is written into docs/; what is only a part of one does not replace it.
@@ -31,7 +29,6 @@ impl Report {
         Report {
             folder: project().join(folder),
             conditions,
-            introduction: INTRODUCTION,
         }
     }
 
@@ -41,10 +38,11 @@ impl Report {
 
     pub fn write(&self, table: &Table) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
-        let mut text = self
-            .introduction
-            .replace("IN SHORT", summary::in_short(table).trim_end())
-            .replace("CONDITIONS", self.conditions.trim_end());
+        let mut text = format!(
+            "\n## In short\n{}\n## How to read it\n\n{}\n## How to run it again\n",
+            summary::in_short(table),
+            self.conditions
+        );
         text += &summary::every_target(table);
         for part in PARTS {
             let records: Vec<_> = table
@@ -57,8 +55,7 @@ impl Report {
             if records.is_empty() && grids.is_empty() {
                 continue;
             }
-            let Part { title, about, .. } = part;
-            text += &format!("\n## {title}\n\n{about}\n");
+            text += &format!("\n## {}\n", part.title);
             for (_, plot) in table.plots.iter().filter(|(name, _)| *name == part.name) {
                 match plot.draw(&self.folder) {
                     Ok(()) => text += &format!("\n![{}]({})\n", plot.title, plot.file),
@@ -72,7 +69,7 @@ impl Report {
             }
             text += &rows(&records, cell);
         }
-        fs::write(self.path(), text)
+        fs::write(self.path(), with_prose(&text))
     }
 }
 

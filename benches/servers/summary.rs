@@ -5,15 +5,8 @@ use super::report::{markdown, rows};
 use super::table::{Record, Table, short};
 use std::fmt::Write;
 
-const ABOUT: &str = "\
-    64 contenders take one lock in turn, as often as they can ([all columns](#beside-other-locks)). BLPOP/RPUSH is not a lock. It is\n\
-    the fastest way for a plain server to pass a token on, so it is the floor: 1.000 is as fast as that. The next three rows are\n\
-    this module; [below](#handing-a-lock-over-against-blpop-and-rpush) it is compared with BLPOP more carefully. The last column\n\
-    says how long a lock stays taken after its holder is killed.\n";
-
 pub fn in_short(table: &Table) -> String {
-    let mut text = "## In short\n".to_owned();
-    text += &peers(table);
+    let mut text = peers(table);
     let targets = with_target(table).len();
     let missed = table.missed();
     let _ = writeln!(
@@ -47,7 +40,7 @@ fn peers(table: &Table) -> String {
         line
     };
     let lines: Vec<_> = grid.rows.iter().map(line).collect();
-    format!("\n{ABOUT}\n{}", markdown(&header, &lines))
+    "\n".to_owned() + &markdown(&header, &lines)
 }
 
 pub fn every_target(table: &Table) -> String {
