@@ -18,15 +18,15 @@ cat <<END
     $(printf '%-33s %s' "$cli" "$cli -3")
     > SETTP lock me                   > WATCHEX lock
     (integer) 1                       "EXIST"
-    > QUIT                            > PING                           (an idle redis-cli shows with its next command
-                                      1) "watchex"                      what it was told: the key went with its owner)
+    > QUIT                            > PING                           (redis-cli shows a push with its next reply:
+                                      1) "watchex"                      the key is deleted with its owner's connection)
                                       2) "lock"
                                       3) "DEL"
                                       PONG
     $cli
-    > LOCK.ACQUIRE job                > LOCK.ACQUIRE job WAIT 60000    (waits its turn)
+    > LOCK.ACQUIRE job                > LOCK.ACQUIRE job WAIT 60000    (waits in the queue)
     (integer) 7529889934606339
-    > LOCK.RELEASE job                (integer) 7529889934606340       (and has it)
+    > LOCK.RELEASE job                (integer) 7529889934606340       (has the lock)
 
 END
 # unknown: whether the module says to this server that it does not know it. Nobody reaches that server: it listens on a Unix socket.

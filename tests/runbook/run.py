@@ -34,7 +34,7 @@ SECTIONS = {
     "Load the module into a running server": 1,
     "Upgrade": 2,
     "Downgrade": 1,
-    "Remove": 2,
+    "Remove": 3,
 }
 
 # ---- the page ----
@@ -62,22 +62,27 @@ def in_row(heading: str, first: str) -> list[str]:
 # ---- servers ----
 
 
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
 class Daemon:
     """A server with files where Debian's package has them, but in a folder of its own."""
 
     def __init__(self, *lines: str, module: bool = True):
         self.folder = tempfile.TemporaryDirectory(prefix="tether-runbook-")
         self.path = Path(self.folder.name)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        (self.path / "lib").mkdir()
+        self.port = free_port()
+        for folder in ["lib", "data"]:
+            (self.path / folder).mkdir()
         shutil.copy(MODULE, self.path / "lib/libtether.so")
         shutil.copy(PROJECT / "packaging/tether.conf", self.path)
         page = blocks("Load the module when a server starts", "conf")[0] if module else []
         fixed = [
             f"port {self.port}",
             "bind 127.0.0.1",
-            f"dir {self.path}",
+            f"dir {self.path}/data",
             'save ""',
             "enable-module-command yes",
             "repl-diskless-sync-delay 0",
@@ -98,11 +103,10 @@ class Daemon:
 
     def meant(self, text: str) -> str:
         """The page's paths are in this folder."""
-        return re.sub(
-            "/etc/tether|/etc/redis",
-            str(self.path),
-            text.replace("/usr/lib/tether", f"{self.path}/lib"),
-        )
+        folders = {"/usr/lib/tether": "/lib", "/var/lib/redis": "/data"}
+        for theirs, ours in folders.items():
+            text = text.replace(theirs, f"{self.path}{ours}")
+        return re.sub("/etc/tether|/etc/redis|/run/redis", str(self.path), text)
 
     def boot(self):
         with (self.path / "log").open("ab") as log:
@@ -140,13 +144,17 @@ class Operator:
         cases = "".join(
             f"{host}) port={daemon.port}; shift 2 ;; " for host, daemon in hosts.items()
         )
-        script = f"#!/bin/sh\nport={server.port}\n" + (
-            f'[ "$1" != -h ] || case $2 in {cases}esac\n' if cases else ""
-        )
-        (self.bin / "redis-cli").write_text(
-            f'{script}exec {CLIENT} -e -h 127.0.0.1 -p $port "$@"\n'
-        )
-        (self.bin / "redis-cli").chmod(0o755)
+        choice = f'[ "$1" != -h ] || case $2 in {cases}esac\n' if cases else ""
+        programs = {
+            "redis-cli": f'port={server.port}\n{choice}exec {CLIENT} -e -h 127.0.0.1 -p $port "$@"',
+            "redis-server": f'exec {SERVER} "$@"',
+            # There need not be a user redis.
+            "runuser": 'shift 3\nexec "$@"',
+            "chown": "",
+        }
+        for name, script in programs.items():
+            (self.bin / name).write_text(f"#!/bin/sh\n{script}\n")
+            (self.bin / name).chmod(0o755)
         if not (self.bin / "tether").exists():
             (self.bin / "tether").symlink_to(TETHER)
 
@@ -174,9 +182,13 @@ class Operator:
 
     def run(self, line: str) -> str:
         """One line, which must succeed. The system's service manager is played by the server."""
-        if line == "systemctl restart redis-server":
-            self.server.stop()
-            self.server.boot()
+        line = line.split(" #")[0].rstrip()
+        service = re.fullmatch("systemctl (start|stop|restart) redis-server", line)
+        if service:
+            if service[1] != "start":
+                self.server.stop()
+            if service[1] != "stop":
+                self.server.boot()
             return ""
         code, said = self.attempt(line)
         if line.startswith("tether doctor"):
@@ -269,14 +281,14 @@ def test_nobody_gets_a_lock():
         Operator(server).run_all(in_row(heading, "`NOREPLICAS`"))
         assert isinstance(server.say("LOCK.ACQUIRE report"), int)
     with Daemon("save 3600 1") as server:
-        (server.path / "dump.rdb").mkdir()
+        (server.path / "data/dump.rdb").mkdir()
         server.say("SET key value")
         server.say("BGSAVE")
         eventually(
             "a failed save", lambda: "rdb_last_bgsave_status:err" in server.say("INFO persistence")
         )
         refused(server, "MISCONF", "MISCONF")
-        (server.path / "dump.rdb").rmdir()
+        (server.path / "data/dump.rdb").rmdir()
         Operator(server).run_all(in_row(heading, "`MISCONF`"))
         eventually("a grant", lambda: isinstance(server.say("LOCK.ACQUIRE report"), int))
     with Daemon("tether.quarantine 3600000") as server:
@@ -382,7 +394,7 @@ def test_a_server_and_its_replica_are_upgraded_and_one_goes_back():
 
 
 def test_the_module_is_removed():
-    copies, migration = blocks("Remove")
+    alone, beside, migration = blocks("Remove")
     with Daemon("appendonly yes") as server:
         server.say("SET key value")
         odd = "\"a key with ' and \\\"\""
@@ -392,13 +404,19 @@ def test_the_module_is_removed():
         if re.search(
             "redis_version:7.0", server.say("INFO server")
         ) and "valkey_version" not in server.say("INFO server"):
-            with Daemon(module=False) as other:
-                Operator(server, {"<host>": "127.0.0.1", "<port>": other.port}).run_all(migration)
-                assert other.say("GET key") == other.say(f"GET {odd}") == "value"
-            return
-        Operator(server).run_all(copies)
+            port = free_port()
+            operator = Operator(server, {"6390": port})
+            ping = "redis-cli -p 6390 PING"
+            operator.run_all(beside)
+            try:
+                eventually("the second server", lambda: operator.attempt(ping)[0] == 0)
+                operator.run_all(migration)
+            finally:
+                operator.attempt("redis-cli -p 6390 SHUTDOWN NOSAVE")
+        else:
+            Operator(server).run_all(alone)
         assert "unknown command" in server.say("LOCK.SERVER")
-        assert server.say("GET key") == "value"
+        assert server.say("GET key") == server.say(f"GET {odd}") == "value"
         server.stop()
         server.boot()
         assert server.say("GET key") == "value"

@@ -6,7 +6,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
@@ -141,6 +141,42 @@ fn the_examples_of_the_help_work() {
         process.wait().unwrap();
         assert!(!line.is_empty(), "{name}");
     }
+}
+
+/// As cron does: its environment, and `sh -c` for what follows the five fields.
+#[test]
+fn the_job_of_the_crontab_runs_once_and_the_next_machine_is_silent() {
+    let server = Server::start();
+    let folder = TempDir::with_prefix("tether-cron-").unwrap();
+    let bin = folder.path().display().to_string();
+    stub(folder.path(), "make-report");
+    fs::write(folder.path().join("make-report"), "#!/bin/sh\necho run\n").unwrap();
+    symlink(env!("CARGO_BIN_EXE_tether"), folder.path().join("tether")).unwrap();
+    let page = blocks("clients/cli/README.md").into_iter();
+    let mut crontab = page.filter(|block| block.tag == "crontab");
+    let lines = crontab.next().expect("a crontab").lines;
+    let (setting, job) = (&lines[0], &lines[1]);
+    let (name, url) = setting.split_once('=').expect("a setting");
+    assert_eq!(url, "redis://10.0.0.1:6379");
+    let line = job.splitn(6, ' ').nth(5).expect("a command");
+    let line = line.replace("/usr/local/bin", &bin);
+    let machine = || {
+        let mut shell = Command::new("/bin/sh");
+        shell
+            .args(["-c", &line])
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin");
+        shell.env(name, format!("redis://127.0.0.1:{}", server.port()));
+        let output = shell.stdin(Stdio::null()).output().unwrap();
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{output:?}"
+        );
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(machine(), "run\n");
+    assert_eq!(machine(), "");
+    assert!(crontab.next().is_none(), "nothing runs the second one");
 }
 
 #[test]
