@@ -7,6 +7,7 @@ use std::net::TcpListener;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use tether_testing::harness::{Server, eventually, free_port};
+use tether_testing::process::ended;
 
 const SLOTS: usize = 16_384;
 
@@ -247,7 +248,7 @@ fn keys_of_one_slot_are_watched_at_the_node_that_has_them_until_it_moves() {
         let command = format!("CLUSTER SETSLOT {slot} NODE {id}");
         node.resp2().run(&command);
     }
-    assert_eq!(watch.wait().unwrap().code(), Some(69));
+    assert_eq!(ended(&mut watch).code(), Some(69));
     let mut said = String::new();
     watch.stderr.unwrap().read_to_string(&mut said).unwrap();
     let moved = format!("has moved to {}", cluster.address(0));
@@ -279,5 +280,5 @@ fn a_node_that_is_down_is_named_and_waited_for() {
     let begin = format!("tether: no lock '{key}' yet: {}: ", cluster.address(1));
     assert!(line.starts_with(&begin), "{line}");
     cluster.0[1].restart_as_it_was();
-    assert!(run.wait().unwrap().success());
+    assert!(ended(&mut run).success());
 }

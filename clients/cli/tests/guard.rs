@@ -16,6 +16,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use tether_testing::process::ended;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -119,11 +120,7 @@ impl Guarded {
         self.all_dead
             .recv_timeout(PATIENCE)
             .expect("all processes of the command are dead");
-        let deadline = Instant::now() + PATIENCE;
-        while self.guard.try_wait().unwrap().is_none() {
-            assert!(Instant::now() < deadline, "the guard stays");
-            thread::sleep(Duration::from_millis(5));
-        }
+        ended(&mut self.guard);
     }
 
     fn is_running(&self) -> bool {
@@ -293,7 +290,7 @@ fn a_command_that_cannot_be_executed_is_told() {
         let folder = TempDir::with_prefix("tether-guard-").unwrap();
         let mut guarded = Guarded::with(folder, after(LONG), SHORT, &command);
         assert_eq!(guarded.word(), format!("not-started {errno}"));
-        assert!(guarded.guard.wait().unwrap().success());
+        assert!(ended(&mut guarded.guard).success());
     }
 }
 
@@ -303,7 +300,7 @@ fn nothing_is_started_once_the_deadline_has_passed() {
     let command = ["sh", "-c", "echo started > started"];
     let mut guarded = Guarded::with(folder, now(), LONG, &command);
     assert_eq!(guarded.word(), "done deadline 0");
-    assert!(guarded.guard.wait().unwrap().success());
+    assert!(ended(&mut guarded.guard).success());
     assert!(!guarded.file("started").exists());
 }
 

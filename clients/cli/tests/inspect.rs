@@ -15,6 +15,7 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use tether_testing::harness::{
     Server, WITHOUT_MODULE, eventually, eventually_equal, free_port, int,
 };
+use tether_testing::process::ended;
 
 /// How long anything may take that ought to happen soon.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
@@ -352,7 +353,7 @@ fn top_ends_when_the_server_goes_away() {
     });
     top.line();
     server.kill();
-    assert_eq!(top.process.wait().unwrap().code(), Some(69));
+    assert_eq!(ended(&mut top.process).code(), Some(69));
     let mut said = String::new();
     let mut stderr = top.process.stderr.take().unwrap();
     stderr.read_to_string(&mut said).unwrap();
@@ -576,7 +577,7 @@ fn top_obeys_keys_and_leaves_the_terminal_as_it_was() {
             let process = rustix::process::Pid::from_child(&top);
             rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
         }
-        let status = top.wait().unwrap();
+        let status = ended(&mut top);
         match end {
             "q" => assert_eq!(status.code(), Some(0)),
             _ => assert_eq!(status.signal(), Some(2)),
@@ -621,7 +622,7 @@ fn tables_fit_a_terminal_and_are_in_colour_there_only() {
         command.stdout(theirs);
         let mut process = command.spawn().unwrap();
         drop(command);
-        assert!(process.wait().unwrap().success());
+        assert!(ended(&mut process).success());
         let mut shown = Vec::new();
         let mut buffer = [0; 4096];
         // When nobody has the other end any more, reading fails.
@@ -823,7 +824,7 @@ fn watch_tells_each_change_and_ends_with_the_connection() {
         serde_json::json!({"key": "a", "event": "EXIST"})
     );
     server.kill();
-    assert_eq!(watch.process.wait().unwrap().code(), Some(69));
+    assert_eq!(ended(&mut watch.process).code(), Some(69));
 }
 
 #[test]
@@ -856,8 +857,8 @@ fn a_watch_that_is_ended_ends_its_command() {
         let process = rustix::process::Pid::from_child(&watch.process);
         let signal = rustix::process::Signal::from_named_raw(signal).unwrap();
         rustix::process::kill_process(process, signal).unwrap();
-        let ended = watch.process.wait().unwrap();
-        assert_eq!(ended.signal(), Some(signal.as_raw()));
+        let status = ended(&mut watch.process);
+        assert_eq!(status.signal(), Some(signal.as_raw()));
         let path = format!("/proc/{command}");
         assert!(!std::path::Path::new(&path).exists(), "{script}");
         // No process has the other end of the pipe any more.

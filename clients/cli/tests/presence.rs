@@ -5,6 +5,7 @@
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use tether_testing::harness::Server;
+use tether_testing::process::ended;
 
 fn tether(server: &Server, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tether"));
@@ -120,7 +121,7 @@ fn changes_follow_as_they_come_also_after_a_swap() {
     owner.run("FLUSHDB");
     assert_eq!(presence.words(), ["FLUSHED", "m:"]);
     server.kill();
-    assert_eq!(presence.0.wait().unwrap().code(), Some(69));
+    assert_eq!(ended(&mut presence.0).code(), Some(69));
 }
 
 /// Where its rights end what it watched, it shows what it may still see.
@@ -152,5 +153,5 @@ fn it_watches_again_after_a_change_of_rights() {
     owner.run("ACL SETUSER viewer -watchtp");
     owner.run("DELTP m:2");
     assert_eq!(seen(next()), ["END", "m:", "", "noperm"]);
-    assert_eq!(presence.0.wait().unwrap().code(), Some(78));
+    assert_eq!(ended(&mut presence.0).code(), Some(78));
 }

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use tether_testing::harness::{
     Posing, Server, bulk, copy_of_server, eventually, module, replace, say, server_binary,
 };
+use tether_testing::process::ended;
 
 /// With a folder for temporary files, of which none is to be left.
 fn qualify(server: &Path, folder: &TempDir) -> Command {
@@ -232,7 +233,7 @@ fn a_signal_leaves_neither_files_nor_servers() {
         let folder = folder();
         let (mut process, _printed) = begun(&folder);
         kill_process(Pid::from_child(&process), signal).unwrap();
-        let status = process.wait().unwrap();
+        let status = ended(&mut process);
         assert_eq!(status.signal(), Some(signal.as_raw()));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }

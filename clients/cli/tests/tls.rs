@@ -4,6 +4,7 @@
 
 use std::process::{Command, Output, Stdio};
 use tether_testing::harness::{Certificates, Server, eventually_equal, null};
+use tether_testing::process::ended;
 
 struct World {
     certificates: Certificates,
@@ -60,7 +61,7 @@ fn a_lock_is_held_over_tls_and_looked_at() {
         world.server.gauge("tether", "tether_sessions_attached")
     });
     drop(runner.stdin.take());
-    assert_eq!(runner.wait().unwrap().code(), Some(0));
+    assert_eq!(ended(&mut runner).code(), Some(0));
     assert_ne!(client.run("LOCK.ACQUIRE report"), null());
 }
 

@@ -1,7 +1,26 @@
 //! What the standard library cannot ask of processes.
 
-use std::process::Command;
-use std::time::Duration;
+use crate::harness::patience;
+use std::process::{Child, Command, ExitStatus};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How a process has ended that is to end soon. One that does not is killed, and a failure.
+#[track_caller]
+pub fn ended(process: &mut Child) -> ExitStatus {
+    let begin = Instant::now();
+    loop {
+        if let Some(status) = process.try_wait().expect("its state") {
+            return status;
+        }
+        if begin.elapsed() > patience() {
+            let _ = process.kill();
+            let _ = process.wait();
+            panic!("a process that is to end runs on after {:?}", patience());
+        }
+        sleep(Duration::from_millis(5));
+    }
+}
 
 /// The processor time that a process has used, with all its threads.
 #[cfg(target_os = "linux")]

@@ -20,9 +20,10 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
 use tether_testing::harness::{Server, eventually, eventually_equal, int, null};
+use tether_testing::process::ended;
 
 /// With times so short that a test can wait them out, and no shorter than a busy machine can keep.
 const SHORT: [&str; 4] = ["--grace", "5s", "--kill-after", "1s"];
@@ -143,12 +144,7 @@ impl Running {
     /// Its exit code, -n if signal n ended it, and what it wrote to its standard error.
     fn end(&mut self) -> (i32, String) {
         let mut runner = self.runner.take().unwrap();
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while runner.try_wait().unwrap().is_none() {
-            assert!(Instant::now() < deadline, "tether run does not end");
-            sleep(Duration::from_millis(5));
-        }
-        let status = runner.wait().unwrap();
+        let status = ended(&mut runner);
         let mut said = String::new();
         std::io::Read::read_to_string(&mut runner.stderr.take().unwrap(), &mut said).unwrap();
         (
@@ -262,7 +258,7 @@ fn a_lock_can_be_shared_and_permits_can_be_had() {
         let alone = world.run(&["--nowait", "report", "--", "true"]);
         assert_eq!(alone.status.code(), Some(75), "{options:?}");
         kill_process(Pid::from_child(&holder), Signal::TERM).unwrap();
-        assert_eq!(holder.wait().unwrap().signal(), Some(15));
+        assert_eq!(ended(&mut holder).signal(), Some(15));
     }
 }
 
@@ -326,7 +322,7 @@ fn what_nohup_ignores_stays_ignored() {
     sleep(Duration::from_millis(100));
     assert!(runner.try_wait().unwrap().is_none());
     fs::write(world.file("enough"), "").unwrap();
-    assert_eq!(runner.wait().unwrap().code(), Some(4));
+    assert_eq!(ended(&mut runner).code(), Some(4));
 }
 
 // ---- the lock is lost ----

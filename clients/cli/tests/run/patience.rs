@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::process::Child;
 use std::time::{Duration, Instant};
 use tether_testing::harness::{Server, eventually, eventually_equal};
+use tether_testing::process::ended;
 
 /// A fence of half a second, and no less than a busy machine can keep.
 const SHORT: [&str; 4] = ["--grace", "4s", "--kill-after", "1s"];
@@ -25,11 +26,7 @@ fn eventually_says(world: &World, what: &str) {
 }
 
 fn eventually_succeeds(mut process: Child) {
-    let status = eventually("its end", || {
-        let status = process.try_wait().unwrap();
-        status.ok_or_else(|| "it runs".to_owned())
-    });
-    assert_eq!(status.code(), Some(0));
+    assert_eq!(ended(&mut process).code(), Some(0));
 }
 
 #[test]
@@ -38,11 +35,7 @@ fn no_time_to_wait_is_not_for_ever() {
     let mut holder = world.server.resp3();
     holder.run("LOCK.ACQUIRE report");
     let mut process = start(&world, &["--wait", "0"]);
-    let status = eventually("its end", || {
-        let status = process.try_wait().unwrap();
-        status.ok_or_else(|| "it runs".to_owned())
-    });
-    assert_eq!(status.code(), Some(75));
+    assert_eq!(ended(&mut process).code(), Some(75));
 }
 
 #[test]
@@ -73,7 +66,7 @@ fn one_that_grants_nothing_after_its_start_too() {
     let mut world = World::new();
     world.server.restart(&["tether.quarantine 1500"]);
     let mut process = start(&world, &["--nowait"]);
-    assert_eq!(process.wait().unwrap().code(), Some(75));
+    assert_eq!(ended(&mut process).code(), Some(75));
     eventually_succeeds(start(&world, &["--wait", "1h"]));
 }
 
@@ -101,7 +94,7 @@ fn the_time_to_wait_is_over_whatever_the_server_does() {
     eventually_equal("its wait", 1, || world.waiters());
     Server::signal(world.server.pid(), Signal::STOP.as_raw());
     let stopped = Instant::now();
-    let code = process.wait().unwrap().code();
+    let code = ended(&mut process).code();
     Server::signal(world.server.pid(), Signal::CONT.as_raw());
     assert!(stopped.elapsed() < Duration::from_secs(15));
     // If it was stopped too late, the server has said so itself.

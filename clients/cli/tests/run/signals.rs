@@ -10,14 +10,12 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tether_testing::harness::{Client, Server, eventually, eventually_equal, null};
+use tether_testing::process::ended;
 
 /// How a process has ended that is to end by a signal soon: its exit code, -n if signal n ended it.
 fn end_of(process: &mut Child) -> i32 {
-    let ended = eventually("its end", || {
-        let status = process.try_wait().unwrap();
-        status.ok_or_else(|| "it runs".to_owned())
-    });
-    ended.code().unwrap_or_else(|| -ended.signal().unwrap())
+    let status = ended(process);
+    status.code().unwrap_or_else(|| -status.signal().unwrap())
 }
 
 /// Ends a process that a test has given up.
