@@ -415,6 +415,9 @@ def test_the_module_is_removed():
                 operator.attempt("redis-cli -p 6390 SHUTDOWN NOSAVE")
         else:
             Operator(server).run_all(alone)
+            # A server that writes its first append-only file refuses to stop.
+            is_written = re.compile("aof_rewrite_in_progress:0\r?\naof_rewrite_scheduled:0")
+            eventually("the file", lambda: is_written.search(server.say("INFO persistence")))
         assert "unknown command" in server.say("LOCK.SERVER")
         assert server.say("GET key") == server.say(f"GET {odd}") == "value"
         server.stop()
