@@ -143,14 +143,18 @@ esac
 # What each says is shown when it has ended.
 commit=$(git rev-parse --short HEAD)
 results=$(mktemp -d)
-trap 'rm -rf "$results"' EXIT
+# Each slice is a process group of its own, to which no signal for this script comes.
+trap 'cat "$results"/*.pid 2>/dev/null | xargs -r kill; rm -rf "$results"' EXIT
 # Ctrl-C counts in tests, though bash has what runs in its background ignore it.
 heeding=(env --default-signal=INT,QUIT)
 "${heeding[@]}" true 2>/dev/null || heeding=()
 run_slice() {
     local at=$1 began=$SECONDS result=passed
     # Three times as long as it should take at the most: what hangs is stopped.
-    ${heeding[@]+"${heeding[@]}"} timeout -k 30 1440 bash -c "${commands[at]}" > "$results/$at.said" 2>&1 || result=FAILED
+    ${heeding[@]+"${heeding[@]}"} timeout -k 30 1440 bash -c "${commands[at]}" > "$results/$at.said" 2>&1 &
+    echo $! > "$results/$at.pid"
+    wait $! || result=FAILED
+    rm "$results/$at.pid"
     printf '%-26s %-10s %-8s %s\n' "${names[at]}" "$commit" "$result" $((SECONDS - began)) > "$results/$at.row"
     printf '\n======== %s: %s ========\n\n%s\n' "${names[at]}" "${commands[at]}" "$(cat "$results/$at.said")"
     printf '======== %s ========\n' "$(cat "$results/$at.row")"
