@@ -3,7 +3,7 @@
 #
 #   scripts/python.sh [PYTEST..]   builds its wheel, installs it into empty environments, with the lowest and the newest
 #                                  redis-py, and runs its tests there (TETHER_SERVER, TETHER_MODULE; PYTHON=python3.13)
-#   scripts/python.sh --lint       ruff, mypy; of clients/protocol and packaging, ruff
+#   scripts/python.sh --lint       ruff, mypy; of all other Python here, ruff
 #   scripts/python.sh --pack       what would be published, in target/python/dist
 #   scripts/python.sh --program    prints the path of a Python that has the package, with the newest redis-py
 #   scripts/python.sh --vectors          the vectors of clients/protocol, with the newest redis-py
@@ -42,6 +42,9 @@ if [ "${1:-}" = --lint ]; then
     "$ROOT/lint/bin/ruff" format --no-cache --config pyproject.toml --check . ../protocol ../../packaging
     "$ROOT/lint/bin/ruff" check --no-cache --config pyproject.toml --quiet .
     "$ROOT/lint/bin/ruff" check --no-cache --config pyproject.toml --quiet --extend-ignore D1 ../protocol ../../packaging # programs
+    wide=(--no-cache --config pyproject.toml --config line-length=132) others=(../c/tests ../../examples ../../scripts ../../tests)
+    "$ROOT/lint/bin/ruff" format "${wide[@]}" --check "${others[@]}"
+    "$ROOT/lint/bin/ruff" check "${wide[@]}" --quiet --extend-ignore D1,PT,E731 "${others[@]}"
     exec "$ROOT/lint/bin/mypy" --cache-dir "$ROOT/lint/cache"
 fi
 

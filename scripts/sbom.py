@@ -17,9 +17,7 @@ ROOTS = ["tether", "tether-cli"]
 
 
 def cargo(*arguments: str) -> str:
-    return subprocess.run(
-        ["cargo", *arguments], cwd=PROJECT, check=True, stdout=subprocess.PIPE, text=True
-    ).stdout
+    return subprocess.run(["cargo", *arguments], cwd=PROJECT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def linked(nodes: dict, roots: list[str]) -> set[str]:
@@ -29,11 +27,7 @@ def linked(nodes: dict, roots: list[str]) -> set[str]:
         package = left.pop()
         if package not in found:
             found.add(package)
-            left += [
-                dep["pkg"]
-                for dep in nodes[package]["deps"]
-                if any(kind["kind"] is None for kind in dep["dep_kinds"])
-            ]
+            left += [dep["pkg"] for dep in nodes[package]["deps"] if any(kind["kind"] is None for kind in dep["dep_kinds"])]
     return found
 
 
@@ -77,23 +71,15 @@ def main() -> None:
         subprocess.run(["rustc", "-vV"], stdout=subprocess.PIPE, text=True, check=True).stdout,
         re.M,
     )[1]
-    metadata = json.loads(
-        cargo("metadata", "--format-version", "1", "--locked", "--filter-platform", host)
-    )
+    metadata = json.loads(cargo("metadata", "--format-version", "1", "--locked", "--filter-platform", host))
     packages = {package["id"]: package for package in metadata["packages"]}
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
-    roots = [
-        name
-        for name, package in packages.items()
-        if package["name"] in ROOTS and not package["source"]
-    ]
+    roots = [name for name, package in packages.items() if package["name"] in ROOTS and not package["source"]]
     found = linked(nodes, roots)
     relations = [("SPDXRef-DOCUMENT", "DESCRIBES", spdx_id(packages[root])) for root in roots]
     for name in sorted(found):
         deps = {dep["pkg"] for dep in nodes[name]["deps"]} & found
-        relations += [
-            (spdx_id(packages[name]), "DEPENDS_ON", spdx_id(packages[dep])) for dep in sorted(deps)
-        ]
+        relations += [(spdx_id(packages[name]), "DEPENDS_ON", spdx_id(packages[dep])) for dep in sorted(deps)]
     version = packages[roots[0]]["version"]
     # Of the commit, so that two builds of it give the same file.
     moment = int(os.environ.get("SOURCE_DATE_EPOCH") or datetime.datetime.now().timestamp())
@@ -105,15 +91,12 @@ def main() -> None:
         "name": f"tether-{version}-{host}",
         "documentNamespace": f"urn:tether:{version}:{host}:{moment}",
         "creationInfo": {
-            "created": datetime.datetime.fromtimestamp(moment, datetime.timezone.utc).strftime(
-                "%Y-%m-%dT%H:%M:%SZ"
-            ),
+            "created": datetime.datetime.fromtimestamp(moment, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "creators": ["Tool: scripts/sbom.py"],
         },
         "packages": [described(packages[name], sums) for name in sorted(found)],
         "relationships": [
-            {"spdxElementId": one, "relationshipType": kind, "relatedSpdxElement": other}
-            for one, kind, other in relations
+            {"spdxElementId": one, "relationshipType": kind, "relatedSpdxElement": other} for one, kind, other in relations
         ],
     }
     print(json.dumps(document, indent=1))

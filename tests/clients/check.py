@@ -388,7 +388,7 @@ def check(row):
         clients = []
         with Server() as server:
 
-            def start():
+            def start(clients=clients):
                 clients.append(Client(server, row))
                 return clients[-1]
 

@@ -1,5 +1,6 @@
 # What follows the program of README.md: its connection is killed, and it goes on. Prints what becomes of its commands, and
 # how many connections they made.
+# ruff: noqa: F821
 
 operator = redis.Redis(port=me.connection.port)
 

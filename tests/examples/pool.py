@@ -25,5 +25,5 @@ def ask(*options):
 
 for options in [(), ("WAIT", 20)]:
     with ThreadPoolExecutor(THREADS) as threads:
-        told = threads.map(lambda _: ask(*options), range(THREADS))
+        told = threads.map(lambda _, options=options: ask(*options), range(THREADS))
     print(sum(told))

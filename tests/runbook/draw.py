@@ -41,9 +41,7 @@ class Server:
         )
         conf = Path(self.folder.name) / "redis.conf"
         conf.write_text("\n".join(lines) + "\n")
-        self.process = subprocess.Popen(
-            [SERVER, conf], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-        )
+        self.process = subprocess.Popen([SERVER, conf], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         # Whatever goes wrong in a picture, nothing is left running.
         atexit.register(self.kill)
         eventually("a server that answers", self.answers)
@@ -66,7 +64,16 @@ class Holder:
     """A process with a connection that takes the lock, to be killed."""
 
     def __init__(self, server: Server, command: str):
-        program = "import socket, sys, time; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); s.sendall(sys.argv[2].encode()); s.recv(99); print('held', flush=True); time.sleep(600)"
+        program = "\n".join(
+            (
+                "import socket, sys, time",
+                "s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))",
+                "s.sendall(sys.argv[2].encode())",
+                "s.recv(99)",
+                "print('held', flush=True)",
+                "time.sleep(600)",
+            )
+        )
         self.process = subprocess.Popen(
             [sys.executable, "-c", program, str(server.port), command + "\r\n"],
             stdout=subprocess.PIPE,
@@ -237,7 +244,8 @@ def picture(title: str, parts: list[tuple[str, Lanes]]) -> str:
         elements += drawing
         top += 24
     height = top - 20
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + 30} {height}" font-family="sans-serif" font-size="13">'
+    size = f"{LEFT + WIDTH + 30} {height}"
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" font-family="sans-serif" font-size="13">'
     return (
         "\n".join(
             [

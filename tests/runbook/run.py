@@ -2,8 +2,8 @@
 
     python3 tests/runbook/run.py SERVER REDIS-CLI MODULE TETHER [NAME...]
 
-SERVER, REDIS-CLI and TETHER are programs, MODULE the module; NAMEs choose tests. scripts/runbook.sh finds them. The last line is in cargo's
-form.
+SERVER, REDIS-CLI and TETHER are programs, MODULE the module; NAMEs choose tests. scripts/runbook.sh finds them. The last line is
+in cargo's form.
 """
 
 import atexit
@@ -46,9 +46,7 @@ def section(heading: str) -> str:
 
 def blocks(heading: str, kind: str = "sh") -> list[list[str]]:
     """The lines of a section's blocks."""
-    return [
-        block.split("```")[0].splitlines() for block in section(heading).split(f"```{kind}\n")[1:]
-    ]
+    return [block.split("```")[0].splitlines() for block in section(heading).split(f"```{kind}\n")[1:]]
 
 
 def in_row(heading: str, first: str) -> list[str]:
@@ -110,9 +108,7 @@ class Daemon:
 
     def boot(self):
         with (self.path / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [SERVER, self.conf], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            self.process = subprocess.Popen([SERVER, self.conf], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         atexit.register(self.process.kill)
         eventually("a server that answers", lambda: self.answers())
 
@@ -141,9 +137,7 @@ class Operator:
         self.server, self.words = server, words or {}
         self.bin = server.path / "bin"
         self.bin.mkdir(exist_ok=True)
-        cases = "".join(
-            f"{host}) port={daemon.port}; shift 2 ;; " for host, daemon in hosts.items()
-        )
+        cases = "".join(f"{host}) port={daemon.port}; shift 2 ;; " for host, daemon in hosts.items())
         choice = f'[ "$1" != -h ] || case $2 in {cases}esac\n' if cases else ""
         programs = {
             "redis-cli": f'port={server.port}\n{choice}exec {CLIENT} -e -h 127.0.0.1 -p $port "$@"',
@@ -244,9 +238,7 @@ def test_clients_wait():
         holder, waiter = server.connect(), server.connect()
         holder.run("LOCK.ACQUIRE report")
         waiter.run("LOCK.ACQUIRE report WAIT 0 PUSH")
-        for said in Operator(server).run_all(
-            blocks("Clients wait, and you do not know for which lock")[0]
-        ):
+        for said in Operator(server).run_all(blocks("Clients wait, and you do not know for which lock")[0]):
             assert "report" in said, said
 
 
@@ -284,9 +276,7 @@ def test_nobody_gets_a_lock():
         (server.path / "data/dump.rdb").mkdir()
         server.say("SET key value")
         server.say("BGSAVE")
-        eventually(
-            "a failed save", lambda: "rdb_last_bgsave_status:err" in server.say("INFO persistence")
-        )
+        eventually("a failed save", lambda: "rdb_last_bgsave_status:err" in server.say("INFO persistence"))
         refused(server, "MISCONF", "MISCONF")
         (server.path / "data/dump.rdb").rmdir()
         Operator(server).run_all(in_row(heading, "`MISCONF`"))
@@ -323,8 +313,7 @@ def test_after_a_failover():
         assert "tether_records_refused_total:0" in of("redis-cli INFO tether")
         assert replica.say("LOCK.ACQUIRE report") is None
         kill, follow = (
-            next(piece for piece in section(heading).split("`")[1::2] if word in piece)
-            for word in ["SESSION.KILL", "REPLICAOF"]
+            next(piece for piece in section(heading).split("`")[1::2] if word in piece) for word in ["SESSION.KILL", "REPLICAOF"]
         )
         operator.run(kill)
         assert isinstance(replica.say("LOCK.ACQUIRE report"), int)
@@ -376,9 +365,7 @@ def test_a_server_and_its_replica_are_upgraded_and_one_goes_back():
         assert files(replica) != before, "the library was overwritten in place"
         up = lambda: "master_link_status:up" in at_master.run(hand_over[0])
         eventually("the replica's link", up)
-        eventually(
-            "a replica that is online", lambda: "state=online" in master.say("INFO replication")
-        )
+        eventually("a replica that is online", lambda: "state=online" in master.say("INFO replication"))
         eventually("a hand-over", lambda: at_master.attempt(hand_over[1])[0] == 0)
         eventually("the hand-over's end", lambda: "slave" in at_master.run(hand_over[2]))
         at_master.run_all(library)
@@ -397,13 +384,11 @@ def test_the_module_is_removed():
     alone, beside, migration = blocks("Remove")
     with Daemon("appendonly yes") as server:
         server.say("SET key value")
-        odd = "\"a key with ' and \\\"\""
+        odd = '"a key with \' and \\""'
         server.say(f"SET {odd} value")
         assert server.say("SETTP lock ann") == 1
         eventually("the end of the lock", lambda: server.say("EXISTS lock") == 0)
-        if re.search(
-            "redis_version:7.0", server.say("INFO server")
-        ) and "valkey_version" not in server.say("INFO server"):
+        if re.search("redis_version:7.0", server.say("INFO server")) and "valkey_version" not in server.say("INFO server"):
             port = free_port()
             operator = Operator(server, {"6390": port})
             ping = "redis-cli -p 6390 PING"
@@ -437,9 +422,7 @@ def test_a_server_with_the_module_does_not_start():
         assert said in text, f"no row for {said}"
         with Daemon(module=False) as server:
             server.stop()
-            server.conf.write_text(
-                "".join(server.meant(line) + "\n" for line in lines) + server.conf.read_text()
-            )
+            server.conf.write_text("".join(server.meant(line) + "\n" for line in lines) + server.conf.read_text())
             done = subprocess.run(
                 [SERVER, server.conf],
                 stdin=subprocess.DEVNULL,
@@ -472,9 +455,7 @@ def test_a_module_with_a_command_of_the_same_name():
 
 def main() -> int:
     tests = {name: test for name, test in globals().items() if name.startswith("test_")}
-    chosen = [
-        name for name in tests if not sys.argv[5:] or any(word in name for word in sys.argv[5:])
-    ]
+    chosen = [name for name in tests if not sys.argv[5:] or any(word in name for word in sys.argv[5:])]
     failed = 0
     for name in chosen:
         try:
@@ -484,9 +465,7 @@ def main() -> int:
             failed += 1
             print(f"{name} ... FAILED\n{traceback.format_exc()}", flush=True)
     word = "FAILED" if failed else "ok"
-    print(
-        f"test result: {word}. {len(chosen) - failed} passed; {failed} failed; {len(tests) - len(chosen)} filtered out"
-    )
+    print(f"test result: {word}. {len(chosen) - failed} passed; {failed} failed; {len(tests) - len(chosen)} filtered out")
     return 1 if failed else 0
 
 

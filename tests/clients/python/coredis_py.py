@@ -4,7 +4,9 @@ import asyncio
 from contextlib import AsyncExitStack
 
 import coredis
-from adapter import HOST as host, PORT as port, serve_asynchronously
+from adapter import HOST as host
+from adapter import PORT as port
+from adapter import serve_asynchronously
 
 stack = AsyncExitStack()
 

@@ -3,7 +3,9 @@
 import asyncio
 from importlib.metadata import version
 
-from adapter import HOST as host, PORT as port, PROTOCOL, serve_asynchronously
+from adapter import HOST as host
+from adapter import PORT as port
+from adapter import PROTOCOL, serve_asynchronously
 from glide import GlideClient, GlideClientConfiguration, Logger, LogLevel, NodeAddress, ProtocolVersion
 
 Logger.set_logger_config(LogLevel.ERROR)  # it warns on standard output

@@ -1,7 +1,9 @@
 """redis-py, with threads."""
 
 import redis
-from adapter import HOST as host, PORT as port, PROTOCOL, serve
+from adapter import HOST as host
+from adapter import PORT as port
+from adapter import PROTOCOL, serve
 
 shared = redis.Redis(host, port, protocol=PROTOCOL)
 

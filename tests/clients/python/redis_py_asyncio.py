@@ -4,7 +4,9 @@ import asyncio
 
 import redis
 import redis.asyncio
-from adapter import HOST as host, PORT as port, PROTOCOL, serve_asynchronously
+from adapter import HOST as host
+from adapter import PORT as port
+from adapter import PROTOCOL, serve_asynchronously
 
 
 class OnceAsync(redis.asyncio.Connection):

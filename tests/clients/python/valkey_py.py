@@ -1,7 +1,9 @@
 """valkey-py, with threads."""
 
 import valkey
-from adapter import HOST as host, PORT as port, PROTOCOL, serve
+from adapter import HOST as host
+from adapter import PORT as port
+from adapter import PROTOCOL, serve
 
 shared = valkey.Valkey(host, port, protocol=PROTOCOL)
 
