@@ -135,6 +135,16 @@ enum Held {
     Majority(quorum::Guard, Quorum),
 }
 
+impl Held {
+    fn lost(&self) -> Pin<Box<dyn Future<Output = Loss>>> {
+        match self {
+            Held::One(guard, _) => Box::pin(guard.lost()),
+            Held::Lead(term, _) => Box::pin(term.lost()),
+            Held::Majority(guard, _) => Box::pin(guard.lost()),
+        }
+    }
+}
+
 /// The lock, or why not. Who is patient asks again where no server can be reached, or where what it refuses for passes; `tell` hears
 /// the first such reason. If this is dropped while it waits, the connection ends and the place in the queue with it.
 pub async fn acquire(request: &Request, tell: impl Fn(&str)) -> Result<Hold, Refusal> {
@@ -220,7 +230,11 @@ async fn acquire_one(
         )
     };
     let announced = match &request.announce {
-        Some(announcement) => Some(announce(announcement, request, attempts, &locks, tell).await?),
+        Some(announcement) => tokio::select! {
+            biased;
+            loss = held.lost() => return Err(lost_before_start(loss, request)),
+            announced = announce(announcement, request, attempts, &locks, tell) => Some(announced?),
+        },
         None => None,
     };
     Ok(Hold {
@@ -277,6 +291,16 @@ async fn announce(
         }
         other => other,
     })
+}
+
+/// Nothing was started yet, so what went with the connection can be asked for again.
+fn lost_before_start(loss: Loss, request: &Request) -> Error {
+    match loss {
+        Loss::Connection | Loss::Silence => {
+            Error::Unreachable(reason(&loss, request.has_session()))
+        }
+        other => Error::Lost(other),
+    }
 }
 
 /// What is asked for, which goes on waiting by itself where no server is; `tell` hears why.
@@ -359,12 +383,7 @@ impl Hold {
 
     /// Ends with the reason when the lock is lost.
     pub fn lost(&self) -> impl Future<Output = String> + 'static {
-        let has_session = self.has_session;
-        let lost: Pin<Box<dyn Future<Output = Loss>>> = match &self.held {
-            Held::One(guard, _) => Box::pin(guard.lost()),
-            Held::Lead(term, _) => Box::pin(term.lost()),
-            Held::Majority(guard, _) => Box::pin(guard.lost()),
-        };
+        let (lost, has_session) = (self.held.lost(), self.has_session);
         async move { reason(&lost.await, has_session) }
     }
 

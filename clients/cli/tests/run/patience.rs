@@ -61,6 +61,18 @@ fn one_that_restarts_meanwhile_too() {
     eventually_succeeds(process);
 }
 
+/// The lock was granted, and goes with the server's data.
+#[test]
+fn one_that_restarts_while_the_announced_name_is_waited_for_too() {
+    let mut world = World::new();
+    let mut holder = world.server.resp3();
+    holder.run("SETTP worker:1 theirs");
+    let process = start(&world, &["--announce", "worker:1=ours"]);
+    eventually_equal("its wait", 1, || world.waiters());
+    world.server.restart_without_files();
+    eventually_succeeds(process);
+}
+
 #[test]
 fn one_that_grants_nothing_after_its_start_too() {
     let mut world = World::new();
@@ -116,4 +128,19 @@ fn what_is_lost_before_the_start_is_lost() {
         "tether: lost the lock 'report': LOST deleted; 'true' was not started",
     );
     assert_eq!(text(&output.stdout), "");
+}
+
+#[test]
+fn a_name_is_not_waited_for_without_the_lock() {
+    let world = World::new();
+    let mut holder = world.server.resp3();
+    holder.run("SETTP worker:1 theirs");
+    let mut process = start(&world, &["--announce", "worker:1=ours"]);
+    eventually_equal("its wait", 1, || world.waiters());
+    holder.run("DEL report");
+    assert_eq!(ended(&mut process).code(), Some(79));
+    eventually_says(
+        &world,
+        "tether: lost the lock 'report': LOST deleted; 'true' was not started",
+    );
 }
