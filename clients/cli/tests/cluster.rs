@@ -2,14 +2,37 @@
 
 #![cfg(unix)]
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
-use tether_testing::harness::{Server, eventually, free_port};
+use tempfile::TempDir;
+use tether_testing::harness::{Server, eventually, eventually_equal, free_port};
 use tether_testing::process::ended;
 
 const SLOTS: usize = 16_384;
+
+/// Ends with the test.
+struct Process(Child);
+
+impl Process {
+    /// Whether it succeeds, and what it has written to its standard error.
+    fn end(&mut self) -> (bool, String) {
+        let is_good = ended(&mut self.0).success();
+        let mut said = String::new();
+        let mut stderr = self.0.stderr.take().unwrap();
+        stderr.read_to_string(&mut said).unwrap();
+        (is_good, said)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// Two masters with half of the slots each.
 struct Cluster([Server; 2]);
@@ -50,6 +73,24 @@ impl Cluster {
             usize::try_from(slot).unwrap() * 2 / SLOTS == node
         })
         .unwrap()
+    }
+
+    /// This node takes the key's slot; the other one hears of it by the bus, and deletes what it has there.
+    fn take_slot(&self, key: &str, node: usize) {
+        let [target, source] = [node, 1 - node].map(|node| {
+            let mut client = self.0[node].resp2();
+            client.run("CLUSTER MYID").text()
+        });
+        let mut client = self.0[node].resp2();
+        let slot = client.run(&format!("CLUSTER KEYSLOT {key}")).number();
+        client.run_all(&[
+            &format!("CLUSTER SETSLOT {slot} IMPORTING {source}"),
+            &format!("CLUSTER SETSLOT {slot} NODE {target}"),
+        ]);
+    }
+
+    fn waiters(&self, node: usize) -> i64 {
+        self.0[node].gauge("tether", "tether_waiters")
     }
 
     fn address(&self, node: usize) -> String {
@@ -157,6 +198,9 @@ fn what_is_of_no_key_is_asked_of_each_master() {
             "{table}"
         );
     }
+    // Of the node that the URL names only.
+    let metrics = cluster.succeed(&["metrics"]);
+    assert!(metrics.contains("\ntether_holds 1\n"), "{metrics}");
     for (node, key) in keys.iter().enumerate().rev() {
         cluster.0[node].resp2().run(&format!("DEL {key}"));
         thread::sleep(std::time::Duration::from_millis(5));
@@ -253,6 +297,74 @@ fn keys_of_one_slot_are_watched_at_the_node_that_has_them_until_it_moves() {
     watch.stderr.unwrap().read_to_string(&mut said).unwrap();
     let moved = format!("has moved to {}", cluster.address(0));
     assert!(said.contains(&moved), "{said}");
+}
+
+#[test]
+fn a_lock_ends_when_its_slot_moves_and_a_wait_goes_on_there() {
+    let cluster = Cluster::start();
+    let key = cluster.key(1);
+    let other = key.replace("report", "other");
+    let mut holder = cluster.0[1].resp3();
+    holder.run(&format!("LOCK.ACQUIRE {other}"));
+    let script = "echo began; exec sleep 1000";
+    let (mut run, _) = cluster.follow(&["run", &key, "--", "sh", "-c", script]);
+    let mut waiter = cluster.tether(&["run", &other, "--", "true"]);
+    let mut waiter = Process(waiter.stderr(Stdio::piped()).spawn().unwrap());
+    eventually_equal("a wait", 1, || cluster.waiters(1));
+    cluster.take_slot(&key, 0);
+    assert_eq!(ended(&mut run).code(), Some(79));
+    let mut said = String::new();
+    run.stderr.unwrap().read_to_string(&mut said).unwrap();
+    let lost = format!("lost the lock '{key}': LOST moved; 'sh' was ended");
+    assert!(said.contains(&lost), "{said}");
+    let (is_granted, said) = waiter.end();
+    assert!(is_granted, "{said}");
+}
+
+#[test]
+fn the_lead_is_at_the_node_that_has_its_key_and_goes_on_where_its_slot_goes() {
+    let cluster = Cluster::start();
+    let folder = TempDir::with_prefix("tether-cluster-").unwrap();
+    let key = cluster.key(1);
+    // Each says in a file of its own when it leads.
+    let stand = |name: &str| {
+        let script = format!("echo x >> {name}; while [ ! -e enough ]; do sleep 0.02; done");
+        let elect = ["elect", "--value", name, &key, "--", "sh", "-c", &script];
+        let mut command = cluster.tether(&elect);
+        command.current_dir(folder.path()).stderr(Stdio::piped());
+        Process(command.spawn().unwrap())
+    };
+    let terms = |name: &str| {
+        let text = fs::read_to_string(folder.path().join(name));
+        text.map_or(0, |text| text.lines().count())
+    };
+    let get = format!("GET {key}");
+    let one = stand("one");
+    eventually_equal("the first's term", 1, || terms("one"));
+    assert_eq!(cluster.0[1].resp2().run(&get).text(), "one");
+    let two = stand("two");
+    eventually_equal("the second's wait", 1, || cluster.waiters(1));
+    cluster.0[1].resp2().run(&format!("DEL {key}"));
+    eventually_equal("the second's term", 1, || terms("two"));
+    eventually_equal("the first's wait", 1, || cluster.waiters(1));
+    cluster.take_slot(&key, 0);
+    eventually_equal("a term at the other node", 3, || {
+        terms("one") + terms("two")
+    });
+    eventually_equal("a wait there", 1, || cluster.waiters(0));
+    let leader = cluster.0[0].resp2().run(&get).text();
+    assert!(["one", "two"].contains(&leader.as_str()), "{leader}");
+    // The command ends, and then that of the other one.
+    fs::write(folder.path().join("enough"), "").unwrap();
+    for (mut candidate, reason) in [(one, "deleted"), (two, "moved")] {
+        let (is_done, said) = candidate.end();
+        let lost = format!("lost the lead '{key}': LOST {reason}; 'sh' was ended; it stands again");
+        assert!(is_done && said.contains(&lost), "{said}");
+    }
+    assert_eq!(
+        cluster.0[0].resp2().run(&format!("EXISTS {key}")).number(),
+        0
+    );
 }
 
 #[test]

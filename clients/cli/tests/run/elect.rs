@@ -3,6 +3,7 @@
 use super::{Running, World};
 use rustix::process::Signal;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use tether_testing::harness::{eventually, eventually_equal};
 
@@ -66,6 +67,34 @@ fn one_leads_and_who_loses_the_lead_stands_again() {
             _ => Err("it leads".to_owned()),
         }
     });
+}
+
+#[test]
+fn a_candidate_outlives_restarts_of_the_server() {
+    let mut world = World::new();
+    world.server.kill();
+    let mut one = stand(&world, "one", &[]);
+    let runner = one.runner.as_mut().unwrap();
+    let mut said = BufReader::new(runner.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert!(line.starts_with("tether: no lead 'boss' yet: "), "{line}");
+    runner.stderr = Some(said.into_inner());
+    world.server.restart_as_it_was();
+    eventually_equal("its term", 1, || terms(&world, "one"));
+    let mut two = stand(&world, "two", &[]);
+    eventually_equal("the second's wait", 1, || world.waiters());
+    // The lead is lost with the data, and both stand again.
+    world.server.restart_without_files();
+    eventually_equal("a term after the restart", 2, || {
+        terms(&world, "one") + terms(&world, "two")
+    });
+    eventually_equal("a wait after the restart", 1, || world.waiters());
+    fs::write(world.file("enough"), "").unwrap();
+    for candidate in [&mut one, &mut two] {
+        let (code, said) = candidate.end();
+        assert_eq!(code, 6, "{said}");
+    }
 }
 
 #[test]

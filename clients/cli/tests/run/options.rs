@@ -2,6 +2,7 @@
 
 use super::{World, text};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use tether_testing::harness::sentinel::{LONG, Sentinel};
 use tether_testing::harness::{Server, eventually, eventually_equal, eventually_within, null};
@@ -92,7 +93,18 @@ fn what_is_announced_is_there_while_the_command_runs() {
     assert_eq!(world.server.gauge("tether", "tether_temporary_keys"), 0);
 }
 
-/// For `tether run` and for what looks at a server; and a wait goes on at the next master.
+/// Of what a command prints, which is killed then.
+fn first_line(mut command: Command) -> String {
+    let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut said = BufReader::new(process.stdout.take().unwrap());
+    said.read_line(&mut line).unwrap();
+    process.kill().unwrap();
+    process.wait().unwrap();
+    line
+}
+
+/// For each command that asks a server; and a wait goes on at the next master.
 #[test]
 fn sentinels_say_where_the_master_is() {
     let world = World::new();
@@ -103,26 +115,40 @@ fn sentinels_say_where_the_master_is() {
     let sentinel = Sentinel::watching(&world.server);
     let url = format!("redis+sentinel://127.0.0.1:{}/tether", sentinel.port());
     let mut holder = world.server.resp3();
-    holder.run("LOCK.ACQUIRE report");
-    let look = |arguments: &[&str]| {
+    holder.run_all(&[
+        "LOCK.ACQUIRE report",
+        "LOCK.ACQUIRE report-2",
+        "SETTP workers:1 here",
+    ]);
+    let mut other = world.server.resp3();
+    other.run("SESSION.START GRACE 10000");
+    let tether = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tether"));
-        let output = command.args(arguments).env("TETHER_URL", &url).output();
-        let output = output.unwrap();
+        command.args(arguments).env("TETHER_URL", &url);
+        command
+    };
+    let look = |arguments: &[&str]| {
+        let output = tether(arguments).output().unwrap();
         let said = text(&output.stdout).to_owned() + text(&output.stderr);
         (output.status.code().unwrap(), said)
     };
-    for arguments in [
-        &["who", "report"][..],
-        &["ls"],
-        &["top", "--once"],
-        &["why", "report"],
+    let session = format!("\"client\":{}", other.id());
+    for (arguments, what) in [
+        (&["who", "report"][..], "report"),
+        (&["ls"], "report"),
+        (&["top", "--once"], "report"),
+        (&["why", "report"], "report"),
+        (&["sessions", "--json"], &session),
+        (&["presence", "--once", "workers:"], "workers:1"),
+        (&["kick", "report-2"], "report-2"),
+        (&["log"], "report-2"),
+        (&["metrics"], "tether_holds 1"),
+        (&["elect", "boss", "--", "echo", "leads"], "leads"),
     ] {
         let (code, said) = look(arguments);
-        assert!(
-            code == 0 && said.contains("report"),
-            "{arguments:?}: {said}"
-        );
+        assert!(code == 0 && said.contains(what), "{arguments:?}: {said}");
     }
+    assert_eq!(first_line(tether(&["watch", "report"])), "EXIST report\n");
     let (code, said) = look(&["run", "--nowait", "report", "--", "true"]);
     let held = format!("127.0.0.1:{}: held by client ", world.server.port());
     assert!(code == 75 && said.contains(&held), "{said}");
