@@ -85,8 +85,8 @@ conform() {
     if [ -n "${SERVERS:-}" ]; then
         for server in $SERVERS; do
             if [ "$server" = devserver ]; then
-                cargo build --quiet --release --package tether-cli
-                servers+=("$PWD/target/release/tether")
+                cargo build --quiet --package tether-cli
+                servers+=("$(realpath "${CARGO_TARGET_DIR:-target}/debug/tether")")
             else
                 scripts/servers.sh "$server"
                 servers+=("$PWD/.servers/$server/redis-server")
@@ -107,12 +107,14 @@ conform() {
 kept=$(mktemp -d)
 said=$kept/said
 trap 'rm -rf "$kept"' EXIT
-status=0
+# What fails ends the subshell, and the sum is printed all the same. Before `||` bash would not look at `set -e`.
+set +e
 case ${1:-} in
     "" | -*) [ "${1:-}" = --vectors ] && [ $# = 2 ] || { say "which client?"; exit 2; }
-        vectors "$2" 2>&1 | tee "$said" || status=1 ;;
-    *) conform "$@" 2>&1 | tee "$said" || status=1 ;;
+        (set -e; vectors "$2") 2>&1 | tee "$said" ;;
+    *) (set -e; conform "$@") 2>&1 | tee "$said" ;;
 esac
+status=$?
 echo
 awk -f scripts/sum.awk "$said"
 exit $status

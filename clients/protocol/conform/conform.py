@@ -76,10 +76,12 @@ async def run(case, options, broken=""):
 
 
 async def notices(rule, listed, functions, options):
-    """The first case of this rule that fails with a client that breaks it."""
+    """The first case of this rule that fails with a client that breaks it, and how it fails."""
     for case in listed:
-        if rule in case["rules"] and await run(functions[case["name"]], options, rule):
-            return case["name"]
+        if rule in case["rules"]:
+            why = await run(functions[case["name"]], options, rule)
+            if why:
+                return f"{case['name']}: {why.splitlines()[0]}"
     return None
 
 
