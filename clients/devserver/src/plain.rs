@@ -28,16 +28,18 @@ const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong ki
 
 /// Taken whatever the server refuses.
 const ALWAYS: [&str; 6] = ["auth", "hello", "client", "config", "role", "info"];
-const WRITES: [&str; 10] = [
-    "set", "del", "unlink", "incr", "expire", "pexpire", "persist", "rename", "flushall", "flushdb",
+const WRITES: [&str; 11] = [
+    "set", "getset", "del", "unlink", "incr", "expire", "pexpire", "persist", "rename", "flushall",
+    "flushdb",
 ];
 
 /// All of them, so that one with too many or too few words is told from one that is unknown.
-const KNOWN: [&str; 30] = [
+const KNOWN: [&str; 31] = [
     "ping",
     "echo",
     "get",
     "set",
+    "getset",
     "incr",
     "del",
     "unlink",
@@ -180,6 +182,7 @@ impl Caller<'_, '_> {
             ("ping" | "echo", [text]) => self.writer.bulk(text),
             ("get", [key]) => self.get(key),
             ("set", [key, value, options @ ..]) => self.set(key, value, options),
+            ("getset", [key, value]) => self.getset(key, value),
             ("incr", [key]) => self.incr(key),
             ("del" | "unlink", [_, ..]) => self.del(),
             ("exists", keys) if !keys.is_empty() => {
@@ -318,6 +321,15 @@ impl Caller<'_, '_> {
         }
         self.write(key, value.to_vec(), end);
         self.writer.simple("OK");
+    }
+
+    fn getset(&mut self, name: &[u8], value: &[u8]) {
+        let thing = self.machine.look(self.db, name);
+        let is_lock = thing.is_some_and(|thing| thing.state() == KeyState::Lock);
+        self.get(name);
+        if !is_lock {
+            self.write(self.key(name), value.to_vec(), None);
+        }
     }
 
     fn write(&mut self, key: KeyBuf, value: Vec<u8>, end: Option<tether::engine::Moment>) {
