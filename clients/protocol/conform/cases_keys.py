@@ -4,6 +4,7 @@ Names and purposes are in cases.json.
 """
 
 import asyncio
+import functools
 import random
 
 from stage import PATIENCE, eventually, expect
@@ -87,22 +88,19 @@ async def watch_has_no_gap(stage):
     while not breaks.done() or number < 10_000:
         await raw.ask(*(("SET", "k", "1") if number % 2 == 0 else ("DEL", "k")))
         number += 1
-    await raw.ask("SET", "k", "1")
 
-    async def is_there():
-        states = [
-            event["is"] in ("exists", "added")
-            for event in client.events
-            if event.get("watch") == "w"
-        ]
-        return states and states[-1]
+    def states():
+        told = [event["is"] for event in client.events if event.get("watch") == "w"]
+        return [state in ("exists", "added") for state in told]
 
-    await eventually(is_there, "the last state is right")
-    states = [
-        event["is"] in ("exists", "added") for event in client.events if event.get("watch") == "w"
-    ]
+    async def is_last(state):
+        return states()[-1] == state
+
+    for words, is_there in ((("SET", "k", "1"), True), (("DEL", "k"), False)):
+        await raw.ask(*words)
+        await eventually(functools.partial(is_last, is_there), f"the last state is {is_there}")
     expect(
-        all(one != other for one, other in zip(states, states[1:])),
+        all(one != other for one, other in zip(states(), states()[1:])),
         "a change is told twice, or one is missing",
     )
 

@@ -52,8 +52,8 @@ MUTANTS = {
     # After a reconnect nothing is watched.
     "P-WATCH-3": (
         "watches.rs",
-        "for (_, key) in keys {",
-        "for (_, key) in keys.into_iter().take(0) {",
+        "watched.state = State::Asked;\n                watched.was_there = None;",
+        "watched.was_there = None;",
     ),
 }
 
