@@ -567,7 +567,6 @@ fn the_commands_of_the_readme_work() {
         "done page.ps\n",
         "done\n",
         "done\n",
-        "done\n",
         "KEY  HOLDERS  WAITERS  HELD\n",
         "report: an exclusive lock, 1 holder, 0 waiters\nHOLDER",
         "127.0.0.1:",
