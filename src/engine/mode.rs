@@ -211,10 +211,11 @@ impl Modes {
         }
     }
 
-    /// The first in the table's order: of a key's modes, the most restrictive one.
-    pub fn first(self) -> Option<ModeKind> {
-        let place = self.0.trailing_zeros() as usize;
-        MODES.get(place).map(|row| row.kind)
+    /// The mode that is compatible with the fewest others.
+    pub fn most_restrictive(self) -> Option<ModeKind> {
+        let rows = MODES.iter().filter(|row| self.has(row.kind));
+        let row = rows.min_by_key(|row| row.compatible.0.count_ones());
+        row.map(|row| row.kind)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::engine::types::{ClientId, Db, Key, KeyBuf, Moment, NOBODY, Token};
 /// The reply of LOCK.INFO.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyInspection {
-    /// The mode in which it is held, see `Modes::first`; else that of the first waiter.
+    /// The most restrictive mode in which it is held; else that of the first waiter.
     pub kind: Option<ModeKind>,
     /// The permits of a held semaphore.
     pub total: Option<u32>,
@@ -159,7 +159,7 @@ impl Engine {
         let asked = waiters.first().map(|waiter| waiter.terms.mode.kind());
         let held = held.filter(|_| !holders.is_empty());
         let inspection = KeyInspection {
-            kind: held.map_or(asked, |held| self.keys[held].held().first()),
+            kind: held.map_or(asked, |held| self.keys[held].held().most_restrictive()),
             total: held.and_then(|held| self.holds.total(&self.keys, held)),
             holder_count: held.map_or(0, |held| self.count_living(held)),
             waiter_count: name.map_or(0, |name| self.count_waiting(name)),
