@@ -3,10 +3,10 @@
 //! Decide, release, act: the engine is borrowed only while it decides. Performing an effect may call back into the module
 //! (removing a key raises a keyspace event). That inner event is handled, with its effects, before the next effect of the
 //! outer event, so effects keep the order of the keyspace. What follows from an effect itself ([`Follows`]) is handled in
-//! the same order, in a loop ([`follow_up`]), so the stack stays flat.
+//! the same order.
 
 use crate::engine::{
-    Effect, Engine, Event, Form, Key, KeyBuf, KeySnapshot, KeyState, Loss, Moment, Timing,
+    Effect, Engine, Event, Form, Key, KeySnapshot, KeyState, Loss, Moment, Timing,
 };
 use crate::policy::slots::SlotOwner;
 use crate::shell::bridge::perform::{CommandContext, Follows, perform};
@@ -36,22 +36,26 @@ pub fn subscribe_and_handle(ctx: Ctx<'_>, event: Event<'_>) {
 
 /// Handles the result of a key lookup.
 pub fn found(ctx: Ctx<'_>, key: Key<'_>, state: KeyState) {
-    settle_flush(ctx);
-    follow_up(ctx, Follows::Found(key.to_owned(), state));
+    let gone = match state {
+        KeyState::Absent => cluster::loss_of_removal(ctx, key),
+        KeyState::Lock | KeyState::Other => Loss::Overwritten,
+    };
+    let seen = KeySnapshot { key, state };
+    handle(ctx, Event::Found { seen, gone });
+    if !state.is_present() {
+        redirect_waiters(ctx, key);
+    }
 }
 
 /// Redirects the waiters of a removed key if its slot belongs to another node now.
 pub fn redirect_waiters(ctx: Ctx<'_>, key: Key<'_>) {
-    if is_to_redirect(ctx, key) {
+    let shell = shell();
+    let is_elsewhere = shell.server.get().is_cluster
+        && shell.engine.with(|engine| engine.has_waiters(key))
+        && cluster::slot_owner(ctx, key) != SlotOwner::Here;
+    if is_elsewhere {
         handle(ctx, Event::Elsewhere { key });
     }
-}
-
-fn is_to_redirect(ctx: Ctx<'_>, key: Key<'_>) -> bool {
-    let shell = shell();
-    shell.server.get().is_cluster
-        && shell.engine.with(|engine| engine.has_waiters(key))
-        && cluster::slot_owner(ctx, key) != SlotOwner::Here
 }
 
 /// Handles a deferred flush, if there is one.
@@ -123,70 +127,29 @@ fn decide(event: Event<'_>, effects: &mut Vec<Effect>) -> (Moment, Option<Moment
     })
 }
 
-enum Step {
-    Perform(Effect),
-    Tell(Follows),
-    /// See [`redirect_waiters`].
-    Redirect(KeyBuf),
-}
-
-/// Handles what follows from an effect, depth first: a stack, so all consequences of one step come before the steps that
-/// were already pending.
+/// Handles what follows from an effect, before the next effect is performed. At most three calls deep: that a key is missing
+/// is pushed to those who watch its prefix, some of whom may lose their right to see it, and nothing follows from that.
 #[cold]
-fn follow_up(ctx: Ctx<'_>, first: Follows) {
-    let mut steps = vec![Step::Tell(first)];
-    while let Some(step) = steps.pop() {
-        let effects = match step {
-            Step::Perform(effect) => {
-                steps.push(Step::Tell(perform(ctx, None, effect)));
-                continue;
-            }
-            Step::Tell(Follows::Nothing) => continue,
-            Step::Tell(Follows::BlockRefused(client)) => effects_of(Event::BlockRefused { client }),
-            Step::Tell(Follows::PageCut(client, prefix, last)) => effects_of(Event::PageCut {
+fn follow_up(ctx: Ctx<'_>, follows: Follows) {
+    match follows {
+        Follows::Nothing => {}
+        Follows::BlockRefused(client) => handle(ctx, Event::BlockRefused { client }),
+        Follows::PageCut(client, prefix, last) => {
+            let (prefix, last) = (prefix.as_key(), &*last);
+            let event = Event::PageCut {
                 client,
-                prefix: prefix.as_key(),
-                last: &last,
-            }),
-            Step::Tell(Follows::SightLost(clients)) => {
-                let effects = effects_of(Event::SightLost { clients: &clients });
-                if shell().engine.with(Engine::is_any_blind) {
-                    timer::wake_in_ms(0);
-                }
-                effects
+                prefix,
+                last,
+            };
+            handle(ctx, event);
+        }
+        Follows::SightLost(clients) => {
+            handle(ctx, Event::SightLost { clients: &clients });
+            if shell().engine.with(Engine::is_any_blind) {
+                timer::wake_in_ms(0);
             }
-            Step::Tell(Follows::Renewed(key)) => effects_of(Event::Renewed { key: key.as_key() }),
-            Step::Tell(Follows::Found(key, state)) => {
-                let effects = effects_of(found_event(ctx, key.as_key(), state));
-                if !state.is_present() {
-                    steps.push(Step::Redirect(key));
-                }
-                effects
-            }
-            Step::Redirect(key) if is_to_redirect(ctx, key.as_key()) => {
-                effects_of(Event::Elsewhere { key: key.as_key() })
-            }
-            Step::Redirect(_) => continue,
-        };
-        steps.extend(effects.into_iter().rev().map(Step::Perform));
+        }
+        Follows::Renewed(key) => handle(ctx, Event::Renewed { key: key.as_key() }),
+        Follows::Found(key, state) => found(ctx, key.as_key(), state),
     }
-}
-
-/// Handles an event; returns its effects unperformed.
-fn effects_of(event: Event<'_>) -> Vec<Effect> {
-    let mut effects = Vec::new();
-    let (now, next_work) = decide(event, &mut effects);
-    if let Some(at) = next_work {
-        timer::wake_at(now, at);
-    }
-    effects
-}
-
-fn found_event<'a>(ctx: Ctx<'_>, key: Key<'a>, state: KeyState) -> Event<'a> {
-    let seen = KeySnapshot { key, state };
-    let gone = match state {
-        KeyState::Absent => cluster::loss_of_removal(ctx, key),
-        KeyState::Lock | KeyState::Other => Loss::Overwritten,
-    };
-    Event::Found { seen, gone }
 }
