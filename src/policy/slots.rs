@@ -72,10 +72,10 @@ const POLL_INTERVAL_MS: u64 = 1000;
 /// How long to poll after a change of ownership: a server may wait for its replicas before it applies it.
 const POLL_AFTER_CHANGE_MS: u64 = 10_000;
 
-/// The slots of this node, as last polled.
+/// The slots that this node serves, as last polled.
 #[derive(Default)]
-pub struct OwnSlots {
-    /// The slots that it owns or imports.
+pub struct ServedSlots {
+    /// See [`SlotSet::served`].
     slots: Option<SlotSet>,
     /// Some of them were being imported.
     importing: bool,
@@ -94,7 +94,7 @@ pub enum Poll {
     NowAndIn(u64),
 }
 
-impl OwnSlots {
+impl ServedSlots {
     /// A command is about to change slot ownership.
     pub fn config_changes(&mut self, now: Moment) {
         self.changed_at = Some(now);
@@ -139,12 +139,12 @@ impl OwnSlots {
 const SLOTS: usize = 16_384;
 
 /// A bitmap of slots.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct SlotSet(Box<[u64; SLOTS / 64]>);
 
 impl SlotSet {
-    /// The slots that a node owns or imports, from its own line of `CLUSTER NODES`; and whether it imports any.
-    pub fn of_line(line: &str) -> (SlotSet, bool) {
+    /// The slots that a node owns or imports, from its line of `CLUSTER NODES`; and whether it imports any.
+    fn of_line(line: &str) -> (SlotSet, bool) {
         let mut set = SlotSet(Box::new([0; SLOTS / 64]));
         let mut importing = false;
         for field in slot_fields(line) {
@@ -160,13 +160,13 @@ impl SlotSet {
         (set, importing)
     }
 
-    /// The slots that a node serves, from its `CLUSTER NODES`: those that it owns or imports, or those of its master. None if
-    /// the server tells nothing, since `CLUSTER` is renamed.
-    pub fn served(nodes: &str) -> Option<SlotSet> {
+    /// The slots that a node serves, from its `CLUSTER NODES`: those that it owns or imports, or those of its master; and
+    /// whether any is being imported. None if the server tells nothing, since `CLUSTER` is renamed.
+    pub fn served(nodes: &str) -> Option<(SlotSet, bool)> {
         let own = Some(own_line(nodes)).filter(|line| !line.is_empty())?;
         let master = own.split(' ').nth(3).filter(|id| *id != "-");
         let line = master.and_then(|id| nodes.lines().find(|line| line.starts_with(id)));
-        Some(SlotSet::of_line(line.unwrap_or(own)).0)
+        Some(SlotSet::of_line(line.unwrap_or(own)))
     }
 
     fn add(&mut self, first: u64, last: u64) {
@@ -223,7 +223,7 @@ pub fn find(nodes: &str, slot: u64, by_host_name: bool) -> SlotOwner {
 }
 
 /// This node's own line, found by its flag: names may contain any word.
-pub fn own_line(nodes: &str) -> &str {
+fn own_line(nodes: &str) -> &str {
     let is_myself = |line: &&str| {
         let flags = line.split(' ').nth(2).unwrap_or_default();
         flags.split(',').any(|flag| flag == "myself")
@@ -343,7 +343,7 @@ mod tests {
                      bb 1:2@2 myself,slave aa 0 0 1 connected\n\
                      cc 1:3@3 master - 0 0 2 connected 10-19";
         let served = |nodes: &str| {
-            let slots = SlotSet::served(nodes).unwrap();
+            let (slots, _) = SlotSet::served(nodes).unwrap();
             [5, 15].map(|slot| slots.has(slot))
         };
         assert_eq!(served(nodes), [true, false]);
@@ -360,8 +360,8 @@ mod tests {
         let at = |ms: u64| Moment(ms * 1000);
         let (own, _) = SlotSet::of_line("a b c d e f g h 0-99");
         let (fewer, _) = SlotSet::of_line("a b c d e f g h 0-98");
-        let mut known = OwnSlots::default();
-        let ask = |known: &OwnSlots, ms| known.next_poll(at(ms), false, || false);
+        let mut known = ServedSlots::default();
+        let ask = |known: &ServedSlots, ms| known.next_poll(at(ms), false, || false);
         assert_eq!(ask(&known, 5000), Poll::NowAndIn(1000));
         assert!(known.polled(at(5000), &own, false), "nothing was known");
         assert_eq!(ask(&known, 5400), Poll::InMs(600));

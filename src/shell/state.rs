@@ -11,7 +11,7 @@ use crate::policy::recheck::Queue;
 use crate::policy::release::Release;
 use crate::policy::rights::{Rights, Sights};
 use crate::policy::server::{Server, Wanted};
-use crate::policy::slots::{OwnSlots, SlotSet, Slots};
+use crate::policy::slots::{ServedSlots, Slots};
 use crate::shell::sys::main_thread::MainThread;
 use crate::shell::sys::raw::{
     BlockHandle, Callback, CommandFilter, Listener, OnAbandoned, OnAnswer, OnKey, Text, Timer,
@@ -148,11 +148,9 @@ pub struct Shell {
     /// Replicas connected or disconnected since the last count.
     pub replicas_changed: Cell<bool>,
     pub slots: Scoped<Slots>,
-    pub own_slots: Scoped<OwnSlots>,
+    pub served_slots: Scoped<ServedSlots>,
     /// A replica of the cluster to which the server has given no master yet.
     pub awaits_master: Cell<bool>,
-    /// The slots of prefixes that may be watched, as last polled, and when.
-    pub prefix_slots: Scoped<Option<(Moment, SlotSet)>>,
     /// What users may see, as numbers; see `server/rights.rs`.
     pub sights: Scoped<Sights>,
     /// Of this turn of the server's event loop.

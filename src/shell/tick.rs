@@ -29,8 +29,7 @@ fn go_off(ctx: Ctx<'_>) {
     shell().has_started.set(true);
     recheck::handle_deferred(ctx, KeyScope::All);
     role::check_awaited_master(ctx);
-    slots::check_owned(ctx);
-    slots::check_prefixes(ctx);
+    slots::check_served(ctx);
     acks::count_replicas_if_changed(ctx);
     acks::count_due(ctx);
     acks::stop_if_idle();

@@ -40,6 +40,7 @@ pub fn check_awaited_master(ctx: Ctx<'_>) {
 /// This server became a master.
 pub fn promoted(ctx: Ctx<'_>) {
     shell().awaits_master.set(false);
+    slots::forget_served();
     epochs::begin_epoch();
     let former = shell().engine.with(Engine::foreign_holds);
     if former > 0 {

@@ -229,8 +229,8 @@ unsafe extern "C" fn on_role(
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(&ctx) };
         replicas::invalidate();
-        slots::forget_owned();
         if subevent == c::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA {
+            slots::forget_served();
             let redirect = shell().server.get().is_cluster;
             let doubtful = slots::keys_maybe_lost();
             handle(ctx, Event::Demoted { redirect });

@@ -1,13 +1,14 @@
-//! Detects slots that this node lost without an event.
+//! Detects slots that this node, or its master, lost without an event.
 //!
 //! A node that loses a slot deletes its keys and raises an event for each. There are exceptions: Redis 7.0 raises none.
 //! Redis since 8.4 reports only the slot when a slot migrates atomically (also to its replicas, when the keys are deleted).
 //! And nothing is deleted when slots are removed by hand (`CLUSTER DELSLOTS`), or when an import never completes (`SETSLOT
 //! ... STABLE`, or a third node gets the slot): keys created with `ASKING` remain, unreachable. While such slots are
-//! possible the module polls the server for its slots, and ends holds and waits in all others.
+//! possible the module polls the server for its slots, and ends holds and waits in all others. For a watched prefix no event
+//! ever says that its slot is gone: while there is one, also on a replica, the module polls, too.
 
 use crate::engine::{Engine, Event, KeyBuf};
-use crate::policy::slots::{OwnSlots, Poll, SlotSet, is_replica, own_line, slot_of};
+use crate::policy::slots::{Poll, ServedSlots, SlotSet, is_replica, slot_of};
 use crate::shell::bridge::recheck;
 use crate::shell::bridge::tell::{handle, redirect_waiters};
 use crate::shell::server::{cluster, writes};
@@ -22,12 +23,13 @@ pub fn is_clusters_replica(ctx: Ctx<'_>) -> bool {
 }
 
 /// The role changed: forgets the known slots.
-pub fn forget_owned() {
-    shell().own_slots.with_mut(|own| *own = OwnSlots::default());
+pub fn forget_served() {
+    let served = &shell().served_slots;
+    served.with_mut(|served| *served = ServedSlots::default());
 }
 
 /// Keys that may have been lost with their slot since the last poll. Called before this node becomes a replica, which does
-/// not poll. O(known keys).
+/// not poll for them. O(known keys).
 pub fn keys_maybe_lost() -> Vec<KeyBuf> {
     let (shell, server) = (shell(), shell().server.get());
     match server.is_cluster && server.slots_go_silently {
@@ -36,73 +38,54 @@ pub fn keys_maybe_lost() -> Vec<KeyBuf> {
     }
 }
 
-/// Polls the server for its slots if it may have lost some without an event.
-pub fn check_owned(ctx: Ctx<'_>) {
+/// Polls the server for the slots that it serves, if it may have lost some without an event.
+pub fn check_served(ctx: Ctx<'_>) {
     let (shell, now) = (shell(), clock::now());
     let server = shell.server.get();
     if !server.is_cluster || !shell.subscribed_to_keys.get() {
         return;
     }
-    let trims = shell.trims.take();
-    if shell.is_replica() {
-        if trims {
-            recheck::recheck_all(ctx, &shell.engine.with(Engine::keys_known));
-        }
+    let (is_replica, trims) = (shell.is_replica(), shell.trims.take());
+    if is_replica && trims {
+        recheck::recheck_all(ctx, &shell.engine.with(Engine::keys_known));
+    }
+    let watches_prefixes = shell.engine.with(Engine::watches_prefixes);
+    if is_replica && !watches_prefixes {
         return;
     }
+    let may_lose_silently = server.slots_go_silently || watches_prefixes;
     let hands_over = |engine: &Engine| engine.is_awaited() && engine.has_work(now);
     let hands_over_now = shell.engine.with(hands_over);
     let when = shell
-        .own_slots
-        .with(|own| own.next_poll(now, server.slots_go_silently, || hands_over_now));
+        .served_slots
+        .with(|served| served.next_poll(now, may_lose_silently, || hands_over_now));
     match when {
         Poll::Never => return,
         Poll::InMs(ms) => return timer::wake_in_ms(ms),
         Poll::NowAndIn(ms) => timer::wake_in_ms(ms),
     }
-    let nodes = ctx.cluster_nodes();
-    let own = own_line(&nodes);
-    if own.is_empty() {
+    let Some((slots, importing)) = SlotSet::served(&ctx.cluster_nodes()) else {
         // CLUSTER is renamed: nobody tells which slots are this node's.
-        return shell.trims.set(trims);
-    }
-    let (slots, importing) = SlotSet::of_line(own);
+        return shell.trims.set(trims && !is_replica);
+    };
     let lost_some = shell
-        .own_slots
-        .with_mut(|own| own.polled(now, &slots, importing));
+        .served_slots
+        .with_mut(|served| served.polled(now, &slots, importing));
     let is_any_outside = (lost_some || trims) && !shell.engine.with(Engine::is_idle);
-    if is_any_outside && !end_all_outside(ctx, &slots) {
+    let is_done = is_replica || !is_any_outside || end_all_outside(ctx, &slots);
+    if lost_some {
+        end_prefixes_outside(ctx, &slots);
+    }
+    if !is_done {
         shell.trims.set(trims);
         return timer::wake_in_ms(timer::RETRY_MS);
     }
-    shell.own_slots.with_mut(|own| own.confirm(slots));
+    shell.served_slots.with_mut(|served| served.confirm(slots));
 }
 
-/// While prefixes are watched: ends the watches of those in slots that this node, or its master, serves no longer.
-pub fn check_prefixes(ctx: Ctx<'_>) {
-    const INTERVAL_MS: u64 = 1000;
-    let (shell, now) = (shell(), clock::now());
-    if !shell.server.get().is_cluster || !shell.engine.with(Engine::watches_prefixes) {
-        return;
-    }
-    let polled = shell
-        .prefix_slots
-        .with(|last| last.as_ref().map(|(at, _)| *at));
-    let ago_ms = polled.map(|at| now.ms_since(at));
-    if let Some(left_ms) = ago_ms.and_then(|ago_ms| INTERVAL_MS.checked_sub(ago_ms + 1)) {
-        return timer::wake_in_ms(left_ms + 1);
-    }
-    timer::wake_in_ms(INTERVAL_MS);
-    let Some(slots) = SlotSet::served(&ctx.cluster_nodes()) else {
-        return;
-    };
-    let before = shell
-        .prefix_slots
-        .with_mut(|last| last.replace((now, slots.clone())));
-    if before.is_some_and(|(_, before)| before == slots) {
-        return;
-    }
-    for prefix in shell.engine.with(Engine::watched_prefixes) {
+/// Ends the watches of prefixes in all slots outside `slots`.
+fn end_prefixes_outside(ctx: Ctx<'_>, slots: &SlotSet) {
+    for prefix in shell().engine.with(Engine::watched_prefixes) {
         if !slots.has(slot_of(&prefix.name)) {
             let prefix = prefix.as_key();
             handle(ctx, Event::PrefixElsewhere { prefix });

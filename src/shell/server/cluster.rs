@@ -66,7 +66,7 @@ pub fn redirection(ctx: Ctx<'_>, key: Key<'_>) -> String {
 pub fn redirect_unserved(ctx: Ctx<'_>, key: Key<'_>) -> Option<String> {
     let is_unserved = || {
         let served = SlotSet::served(&ctx.cluster_nodes());
-        served.is_some_and(|served| !served.has(slot_of(key.name)))
+        served.is_some_and(|(slots, _)| !slots.has(slot_of(key.name)))
     };
     let is_elsewhere = shell().server.get().is_cluster && is_unserved();
     is_elsewhere.then(|| redirection(ctx, key))
@@ -151,7 +151,9 @@ pub unsafe fn on_filtered_command(filter: *mut c::RedisModuleCommandFilterCtx) {
 pub fn slot_config_changes() {
     shell().slots.with_mut(Slots::config_changes);
     let now = clock::now();
-    shell().own_slots.with_mut(|own| own.config_changes(now));
+    shell()
+        .served_slots
+        .with_mut(|served| served.config_changes(now));
     timer::wake_in_ms(0);
 }
 
