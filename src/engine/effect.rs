@@ -1,7 +1,7 @@
-//! Every effect: what the engine can ask its surroundings to do.
+//! The engine's output: every effect.
 //!
-//! The shell carries them out in order, after the engine has been let go. What becomes of a key by
-//! an order is not told back: the engine knows it.
+//! The shell performs effects in order, after it has released the engine. It reports no keyspace events of keys that an effect
+//! writes: the engine has recorded these changes already.
 
 use crate::engine::mode::Mode;
 use crate::engine::record::SessionRecord;
@@ -12,69 +12,68 @@ use crate::engine::types::{
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Answer the current command: the last effect, so that what its connection is told by the others comes before.
+    /// Reply to the current command. The last effect, so that pushes to its client precede the reply.
     Reply(Reply),
-    /// Do not answer the current command yet: its connection waits for an `Answer`. If the server does not let it:
+    /// Block the current command's client until an `Answer`. If the server refuses:
     /// [`Event::BlockRefused`](super::event::Event::BlockRefused).
     Block,
-    /// End a connection's block with this answer. Should the server answer it in another way before
-    /// this one is written, [`Event::Abandoned`](super::event::Event::Abandoned) names what was
-    /// granted.
+    /// Unblock a client with this reply. If the client disconnects or the server unblocks it before the reply is written,
+    /// [`Event::Abandoned`](super::event::Event::Abandoned) returns what was granted.
     Answer {
         client: ClientId,
         reply: Reply,
         granted: Option<Token>,
     },
-    /// Make the current command's key, in place of whatever stands there: with its value, or as
-    /// a lock. Replicas and the append-only file are told of the grant, here and below.
+    /// Create the current command's key, over any value: with the command's value, or as a lock. The grant is replicated, here and
+    /// below.
     CreateKey { mode: Mode, token: Token },
-    /// Make a key with this value, in place of whatever stands there.
+    /// Create a temporary key with this value, over any value.
     Make {
         key: KeyBuf,
         value: Bytes,
         token: Token,
     },
-    /// Make a lock at this key, in place of whatever stands there.
+    /// Create a lock, over any value.
     MakeLock {
         key: KeyBuf,
         mode: Mode,
         token: Token,
     },
-    /// Tell replicas and the append-only file that tokens from this one on may be given.
+    /// Replicate that tokens from this one on may be granted.
     ReplicateToken(Token),
-    /// Tell replicas and the append-only file what sessions hold.
+    /// Replicate a change of a session or its holds.
     Replicate(Box<SessionRecord>),
-    /// Remove this key, as `DEL` would.
+    /// Delete this key, as `DEL` would.
     Remove(KeyBuf),
-    /// See that this temporary key has at least so much of its time left; give it `most_ms` if not. With 0, only
-    /// if it has no time to live at all, which is then a fact: [`Event::Renewed`](super::event::Event::Renewed).
+    /// If less than `least_ms` of this temporary key's TTL is left, set the TTL to `most_ms`. With 0, only if it has no TTL, and
+    /// [`Event::Renewed`](super::event::Event::Renewed) reports that.
     Renew {
         key: KeyBuf,
         least_ms: u64,
         most_ms: u64,
     },
-    /// Take this temporary key's time to live away.
+    /// Remove this temporary key's TTL.
     Persist(KeyBuf),
-    /// Send a frame to each of these connections, in this order.
+    /// Send a push to each of these connections, in this order.
     Push { to: Vec<ClientId>, push: Push },
-    /// Tell who watches prefixes of a temporary key that it came, changed or went.
+    /// Push a change of a temporary key to the watchers of its prefixes.
     Presence(Box<Presence>),
-    /// From now on pushes may go to this connection at any time.
+    /// Prepare this connection for pushes at any time.
     EnablePush(ClientId),
-    /// From now on this connection's death matters: notice it soon.
+    /// Detect this connection's end soon: from now on it matters.
     TrackDisconnect(ClientId),
-    /// There is a grant whose acknowledgements are to be counted.
+    /// Start to count replicas' acknowledgements: a grant waits for them.
     CountAcks,
-    /// Log this, as [`Engine::set_logs_losses`](crate::engine::Engine::set_logs_losses) has asked for.
+    /// Log a loss. Emitted after [`Engine::set_logs_losses`](crate::engine::Engine::set_logs_losses).
     Lost(Box<Lost>),
-    /// Somebody was granted this key, whose loss is perhaps in the log.
+    /// This key, whose last loss the log may have, was granted again.
     NextHolder { key: KeyBuf, token: Token },
 }
 
 /// A change of a temporary key. The shell adds its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Presence {
-    /// Each connection once.
+    /// No connection twice.
     pub to: Vec<Viewer>,
     pub key: KeyBuf,
     /// `Added`, `Set` or `Gone`.
@@ -93,12 +92,12 @@ pub struct Viewer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PresenceChange {
     Added(Token),
-    /// It has another owner, with this token, or another value.
+    /// Its owner, and so its token, or its value changed.
     Set(Token),
     Gone(Token, Gone),
-    /// Of a prefix: all keys are gone.
+    /// Of a prefix: all its keys were deleted.
     Flushed,
-    /// Of a prefix: the watch is over.
+    /// Of a prefix: the watch ended.
     Over(Over),
 }
 
@@ -106,7 +105,7 @@ pub enum PresenceChange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gone {
     Lost(Loss),
-    /// By its owner, or its owner never heard of the grant.
+    /// By its owner; or its grant was withdrawn before the owner was told.
     Released,
     Renamed,
 }
@@ -121,7 +120,7 @@ impl Gone {
     }
 }
 
-/// Why a watch of a prefix is over.
+/// Why a watch of a prefix ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     NoPermission,
@@ -151,32 +150,32 @@ pub struct SnapshotPage {
     pub client: ClientId,
     pub prefix: KeyBuf,
     pub keys_only: bool,
-    /// Names and tokens, sorted.
+    /// Names and tokens, sorted by name.
     pub entries: Vec<(Bytes, Token)>,
-    /// No other key has the prefix.
+    /// No key of this prefix follows.
     pub is_last: bool,
 }
 
-/// A hold that its owner did not end; or many that ended at once.
+/// A hold that its owner did not release; or many holds of one owner, lost at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// Of many, that of the first; and so is what follows.
+    /// Of many holds this and the following fields are those of the first.
     pub key: KeyBuf,
     pub token: Token,
     pub label: Box<[u8]>,
-    /// Two that are there at the same time have different numbers.
+    /// The number of the owner's record: unique among the owners that exist at this time.
     pub owner: u32,
-    /// 0 where nobody was attached to the session that held it.
+    /// [`NOBODY`](crate::engine::NOBODY) for a detached session.
     pub client: ClientId,
-    /// None if the server has not said it yet.
+    /// None until the server has reported it.
     pub origin: Option<Box<Origin>>,
     pub mode: Mode,
     pub since: Since,
     pub why: Loss,
     pub waiters: usize,
-    /// Its owner loses many for this reason.
+    /// The owner loses many holds for this reason.
     pub is_one_of_many: bool,
-    /// How many holds.
+    /// The number of holds.
     pub count: u64,
 }
 
@@ -184,13 +183,13 @@ pub struct Lost {
 pub enum Reply {
     Integer(i64),
     Null,
-    /// Whether each of the keys asked for exists; a single one is not wrapped in an array.
+    /// Whether each key exists. For a single key the reply is no array.
     States(Vec<bool>),
-    /// Of a watch of a prefix.
+    /// A page of a prefix's keys.
     Page(Box<SnapshotPage>),
-    /// A new session's secret, which is kept nowhere.
+    /// A new session's secret. It is not stored.
     Secret(Box<[u8]>),
-    /// The key that was made, and its token.
+    /// A created key, and its token.
     Made {
         name: Bytes,
         token: Token,
@@ -199,7 +198,7 @@ pub enum Reply {
 }
 
 impl Form {
-    /// `name` is that of the granted key; only a sequence's reply has it.
+    /// The reply to a granted request; only that of a sequence has the key's name.
     pub fn granted(self, name: &[u8], token: Token) -> Reply {
         match self {
             Form::Settp => Reply::Integer(1),
@@ -227,8 +226,8 @@ pub(in crate::engine) enum WaitEnd {
 }
 
 impl WaitEnd {
-    /// Tells it to who asked: of the request's first key with its label by a push, where that was wanted, and otherwise as the
-    /// answer for which the connection is blocked. `made` is the name that a sequence has made.
+    /// The effect that reports it: a push if `about` has the request's first key and label, otherwise the answer to the blocked
+    /// client. `made` is the name that a sequence has created.
     #[inline]
     pub fn told(self, to: ReplyTo, about: Option<(KeyBuf, &[u8])>, made: &[u8]) -> Effect {
         let ReplyTo { client, form, .. } = to;
@@ -256,10 +255,10 @@ impl WaitEnd {
     }
 }
 
-/// Why a command changes nothing: the client's doing, not a fault of ours.
+/// Why a request is refused. It changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Of the names of one connection's watches, or of all.
+    /// The quota of watched names' bytes, of one connection or of all.
     TooManyWatchBytes {
         limit: u32,
         of_client: bool,
@@ -270,88 +269,89 @@ pub enum Refusal {
     TooManyKeys {
         limit: u32,
     },
-    /// The names that a sequence would make next are there already.
+    /// The next names of the sequence exist already.
     SequenceTaken,
-    /// Of all users, or of the caller's.
+    /// The quota of the caller's user, or of all users.
     TooManySessions {
         limit: u32,
         of_user: bool,
     },
-    /// So many holds have a label, a task, a lease, permits or a depth already, or wait for it.
+    /// All records for labels, tasks, leases, permits and depths are in use or reserved for waiters.
     TooManyExtras {
         limit: usize,
     },
-    /// The key is there and is no lock.
+    /// The key exists and is not a lock.
     WrongType,
     NotHeld,
-    /// The key is served by another server of the cluster.
+    /// Another server of the cluster serves the key.
     Elsewhere {
         key: KeyBuf,
     },
-    /// A right that the request needs was taken away during the wait.
+    /// The client's user lost a right during the wait.
     NoRight(NoRight),
-    /// The server does not block this connection.
+    /// The server refuses to block this connection.
     CannotBlock,
-    /// The server that it waited at has a master now.
+    /// This server became a replica during the wait.
     Unblocked,
-    /// The owner holds the key in another way, from which there is none to the one asked for.
+    /// The owner holds the key in a mode that cannot be re-entered in the requested one.
     HeldOtherwise,
-    /// The owner has acquired the lock so often already.
+    /// The owner has re-entered the lock up to the limit.
     TooDeep {
         limit: u32,
     },
-    /// The semaphore has another number of permits.
+    /// The semaphore has another total.
     OtherTotal {
         total: u32,
     },
-    /// The owner holds one of several keys already.
+    /// The owner already holds this one of the requested keys, and not all of them.
     HeldAlready {
         key: KeyBuf,
     },
-    /// The owner holds all of several keys already, with tokens that differ.
+    /// The owner already holds all requested keys, with different tokens.
     HeldApart,
-    /// It could be had, but the server was started so recently that somebody may believe to hold it still.
+    /// The key is free, but the server was started so recently that a former holder may not know yet that it lost the key.
     Quarantine {
         left_ms: u64,
     },
-    /// So many replicas have acknowledged the grant, and not as many as were wanted.
+    /// Too few replicas acknowledged the grant.
     NoAcks {
         got: u32,
         wanted: u32,
     },
-    /// The token is too far ahead of what this server has given and of its clock: it goes up to `most`.
+    /// The token is too far ahead of this server's tokens and its clock: the greatest allowed is `most`.
     TokenAhead {
         most: Token,
     },
-    /// Acknowledgements were asked for without a session.
+    /// ACKS needs a session.
     AcksWithoutSession,
-    /// Keys of this database are still being sorted, for the first watch of a prefix.
+    /// The index of this database's temporary keys is still being built.
     IndexIncomplete,
-    /// A page was asked for without a watch.
+    /// AFTER needs a watch of this prefix.
     NotWatched,
-    /// That one connection watches.
+    /// The quota of a connection.
     TooManyPrefixes {
         limit: u32,
     },
-    /// Of the prefixes that are watched in a database.
+    /// The limit of different lengths of the watched prefixes of a database.
     TooManyPrefixLengths {
         limit: usize,
     },
-    /// There is no such session, or no session.
+    /// The session does not exist, or the connection has none.
     NoSession,
     /// The connection has a session already.
     HasSession,
-    /// The connection holds something already, which would belong to nobody.
+    /// The connection has holds, which cannot become the session's.
     HoldsAlready,
-    /// The connection waits for something.
+    /// The connection waits for a key.
     WaitsAlready,
-    /// The owner has a key itself, and did not say each time that it takes it again.
+    /// The owner holds a key already, and not every request was REENTRANT.
     Reentry,
     /// The owner waits for a key already.
     WaitsForIt,
-    /// It would block behind its own connection, which has the key or waits for it with another label; with PUSH it may wait.
+    /// The request would block behind its own connection, which holds the key or waits for it with another label. With PUSH it
+    /// may wait.
     Standstill(Box<Waits>),
-    /// Everyone in the cycle would wait for the next, for ever; it begins with the caller.
+    /// Each client of the cycle would wait for the next one. The caller is the first.
     Deadlock {
         cycle: Vec<Waits>,
     },
@@ -362,20 +362,20 @@ pub enum Refusal {
 pub struct Waits {
     pub client: ClientId,
     pub label: Box<[u8]>,
-    /// Unless it is the label's.
+    /// None if it is the label's.
     pub task: Option<Box<[u8]>>,
-    /// The key that it waits for, which the next one holds or waits for before it.
+    /// The key that it waits for, and that the next client holds or waits for ahead of it.
     pub key: KeyBuf,
 }
 
-/// What a frame tells.
+/// The content of a push.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Push {
     pub key: KeyBuf,
     said: Said,
 }
 
-/// Mostly there is no label, and it takes no room.
+/// Few pushes have a label, so it is boxed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Said {
     Plain(News),
@@ -383,7 +383,7 @@ enum Said {
 }
 
 impl Push {
-    /// The label is that of the request or hold which it is about.
+    /// `label`: of the request or hold.
     pub fn new(key: KeyBuf, news: News, label: &[u8]) -> Self {
         let said = match label {
             [] => Said::Plain(news),
@@ -407,12 +407,12 @@ impl Push {
     }
 }
 
-/// Where the name comes from by which a key that was lost is told of.
+/// The origin of a lost key's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameFrom {
     /// The request.
     Request,
-    /// Somebody who renamed the key afterwards.
+    /// A later RENAME.
     Rename,
 }
 
@@ -426,16 +426,16 @@ pub enum News {
     Granted(Kind, Token),
     /// `<kind> <key> TIMEOUT`
     TimedOut(Kind),
-    /// `<kind> <key> FAILED <code>`: a blocked client would get this error
+    /// `<kind> <key> FAILED <code>`: the code of the error that a blocked client would get
     Failed(Kind, Box<Refusal>),
     /// `<kind> <key> LOST <why>`
     Lost(Kind, Loss, NameFrom),
-    /// `watchtp <key> ...`, or of a prefix
+    /// `watchtp <key> ...` or `watchtp <prefix> ...`
     Presence(Box<(PresenceChange, Option<Bytes>)>),
 }
 
 impl News {
-    /// With the key's value, if it is told.
+    /// `value`: the key's, unless the watch is KEYSONLY.
     pub fn of_presence(change: PresenceChange, value: Option<Bytes>) -> News {
         News::Presence(Box::new((change, value)))
     }
@@ -445,9 +445,9 @@ impl News {
 mod tests {
     use super::*;
 
-    /// Each is moved some times on its way to the shell.
+    /// Each is moved several times on its way to the shell.
     #[test]
-    fn an_order_is_small() {
+    fn an_effect_is_small() {
         assert_eq!(size_of::<Effect>(), 72);
     }
 }

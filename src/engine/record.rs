@@ -1,10 +1,9 @@
-//! What is persisted, and told from one server to the next: by a master's stream, the append-only file, an RDB file.
+//! Records that are replicated and persisted: in the master's stream, the append-only file and RDB files.
 //!
-//! Only sessions go on at another server, so of these all is told. Of other keys it is told that they are held, in what
-//! mode and with what token ([`Event::Inherited`](super::event::Event::Inherited)), for their owners are connections, which end
-//! with their server.
+//! A session survives its server, so its records have everything. A connection ends with its server, so of a key that one holds
+//! the record has only mode and token ([`Event::Inherited`](super::event::Event::Inherited)).
 //!
-//! A record in words: a command's name, fixed words, and then names, each with its value.
+//! A record is a command: its name, fixed arguments, then name-value pairs.
 //!
 //! ```text
 //!   TETHER.SETTP key token value                     ... [name value]...
@@ -15,14 +14,14 @@
 //!   TETHER.FREE key id label token <n>               ... [name value]...
 //! ```
 //!
-//! A `TETHER.HOLD` of a session that there is not ([`NO_SESSION`]) tells the raised token of a temporary key that a connection holds.
-//! `TETHER.TOKEN ... tokens <packed>` tells those of the keys of the next `TETHER.BOUND`: see `command/pack.rs`.
+//! `TETHER.HOLD` with the id [`NO_SESSION`] has the raised token of a temporary key that a connection holds. `TETHER.TOKEN ...
+//! tokens <packed>` has the tokens of the keys of the next `TETHER.BOUND`: see `command/pack.rs`.
 //!
-//! What a server does not know it skips or refuses: see `pairs.rs`. A number is in the range that it has when a client gives it.
-//! The database is told apart.
+//! Unknown names are skipped or refused: see `pairs.rs`. The range of a number is that of the client's argument. A record does not
+//! contain its database: that is the selected one, as for any command.
 //!
-//! When you add a field of a hold: here, or of [`Terms`] in `terms.rs`. The version before skips its name, so without it must be
-//! meant what that version does.
+//! To add a field of a hold: add it here, or to [`Terms`] in `terms.rs`. The previous version skips its name, so a record without
+//! the name must mean what the previous version does.
 
 #[cfg(test)]
 mod tests;
@@ -32,25 +31,25 @@ use crate::engine::pairs::{self, MAX_WORDS, Pair, number, read_number, read_pair
 use crate::engine::terms::{MODE, NOTIFY, REENTRANT, Terms, read_lease, read_mode};
 use crate::engine::types::{Db, Digest, KeyBuf, MAX_GRACE_MS, MAX_MS, SessionId, Token};
 
-/// What sessions hold. Each can be told again without harm.
+/// A change of a session or of its holds. Idempotent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionRecord {
-    /// There is a session.
+    /// The session exists.
     Session {
         id: SessionId,
         digest: Digest,
         grace_ms: u64,
     },
-    /// There is no such session any more. What it still holds is orphaned.
+    /// The session ended. The holds that it has left are orphaned.
     SessionEnded(SessionId),
-    /// A session holds a key, in this way and no other.
+    /// A session's hold of a key; replaces its previous hold of the key with this label.
     Held(Held),
-    /// A session does not hold a key any more, and the key is still there.
+    /// A session's hold ended, and the key still exists.
     Freed {
         session: SessionId,
         key: KeyBuf,
         label: Box<[u8]>,
-        /// Of the hold that ended: the session may have the key by a later one. The version before did not tell it.
+        /// The token of that hold: the session may hold the key by a later grant. 0.1.0 did not write it.
         token: Option<Token>,
     },
 }
@@ -62,18 +61,18 @@ pub struct GrantRecord {
     pub token: Token,
 }
 
-/// How a session holds a key.
+/// A session's hold of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     pub session: SessionId,
     pub key: KeyBuf,
-    /// With what is left of its lease.
+    /// With the rest of its lease.
     pub terms: Terms<Box<[u8]>>,
     pub depth: u32,
-    /// Below an exclusive hold: how often its owner has also taken it shared.
+    /// Of an exclusive hold: how often its owner has re-entered it as shared.
     pub shared_below: u32,
     pub token: Token,
-    /// Somebody gave this temporary key a time to live, which goes before its backstop.
+    /// A client gave this temporary key a TTL, which takes precedence over the backstop.
     pub timed: bool,
 }
 
@@ -83,13 +82,13 @@ pub const SESSION: &str = "TETHER.SESSION";
 pub const HOLD: &str = "TETHER.HOLD";
 pub const FREE: &str = "TETHER.FREE";
 
-/// The number of no session: greater than any token that a server gives.
+/// The id of no session: greater than any token that a server grants.
 pub const NO_SESSION: SessionId = SessionId(Token::MAX);
 
-/// The name of packed tokens.
+/// The name of the pair with packed tokens.
 pub const TOKENS: &[u8] = b"tokens";
 
-/// No server tells of a deeper hold.
+/// No record has a greater depth.
 pub const MAX_DEPTH_ENCODED: u32 = 3 << 30;
 
 const DEPTH: &[u8] = b"depth";
@@ -98,7 +97,7 @@ const TOKEN: &[u8] = b"token";
 const TIMED: &[u8] = b"timed";
 
 impl GrantRecord {
-    /// Understands the words after the key, and leaves the value to its reader. Total.
+    /// Parses the arguments after the key. Any bytes give a record or none; the value is not read.
     pub fn read(command: &str, words: &[&[u8]]) -> Option<Self> {
         let [token, value_or_mode, pairs @ ..] = words else {
             return None;
@@ -144,7 +143,7 @@ impl SessionRecord {
         }
     }
 
-    /// The database whose key it is about, if it is about one.
+    /// The database of its key, if it has one.
     pub fn db(&self) -> Option<Db> {
         match self {
             SessionRecord::Held(held) => Some(held.key.db),
@@ -153,7 +152,7 @@ impl SessionRecord {
         }
     }
 
-    /// Understands [`words`](Self::words), those of the former version too. Total: nothing where they make no sense.
+    /// Parses [`words`](Self::words), also those of the previous version. Any bytes give a record or none.
     pub fn read(command: &str, db: Db, words: &[&[u8]]) -> Option<Self> {
         if words.len() > MAX_WORDS {
             return None;
@@ -211,7 +210,7 @@ impl Held {
         words
     }
 
-    /// What the fixed words say, and nothing yet of how the key is held.
+    /// A record with the fixed arguments, and defaults for all else.
     fn begin(db: Db, [name, id, label]: [&[u8]; 3]) -> Option<Held> {
         Some(Held {
             session: read_id(id)?,
@@ -240,7 +239,7 @@ impl Held {
         (has_mode && held.token != Token::default() && held.makes_sense()).then_some(held)
     }
 
-    /// As 0.1.0 told of it: eight words, and flags of what is so. Nothing where it is told in another way, or makes no sense.
+    /// Parses the format of 0.1.0: eight arguments, then flags. None if they are not in that format, or invalid.
     ///
     /// ```text
     ///   key id label mode depth shared-below token lease-ms [timed] [reentrant] [notify]
@@ -267,7 +266,7 @@ impl Held {
             token: read_token(token)?,
             ..Held::begin(db, [name, id, label])?
         };
-        // No name of today's is a mode's.
+        // In today's format this word is the name of a pair, and no such name is a mode.
         held.terms.mode = read_mode(mode)?;
         if *lease != NO_LEASE {
             held.terms.lease_ms = Some(read_lease(lease)?);
@@ -296,7 +295,7 @@ impl Held {
         }
     }
 
-    /// Whether a key can be held so.
+    /// Whether such a hold can exist.
     fn makes_sense(&self) -> bool {
         let mode = self.terms.mode;
         let may_have_below = mode != Mode::Shared && mode.reenters_as(Mode::Shared);
@@ -315,17 +314,17 @@ fn key(db: Db, name: &[u8]) -> KeyBuf {
     }
 }
 
-/// The word of a token.
+/// Parses a token.
 pub fn read_token(word: &[u8]) -> Option<Token> {
     Token::checked(read_number(word, 1..=u64::MAX)?)
 }
 
-/// The word of a moment, in milliseconds since 1970.
+/// Parses a time in milliseconds since 1970.
 pub fn read_moment_ms(word: &[u8]) -> Option<i64> {
     read_number(word, 1..=MAX_MS)?.try_into().ok()
 }
 
-/// Sessions have the numbers of tokens.
+/// Session ids are in the range of tokens.
 fn read_id(word: &[u8]) -> Option<SessionId> {
     read_token(word).map(|token| SessionId(token.0))
 }
@@ -335,7 +334,7 @@ fn read_depth(word: &[u8], least: u64) -> Option<u32> {
     depth.try_into().ok()
 }
 
-/// Bytes in lower-case hexadecimal digits.
+/// Encodes bytes as lower-case hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> Vec<u8> {
     let digit = |half: u8| b"0123456789abcdef"[usize::from(half)];
     let digits = bytes
