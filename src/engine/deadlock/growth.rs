@@ -50,10 +50,9 @@ impl World {
         let id = ClientId(client);
         let (client, _) = self.0.clients.find_or_add(id);
         let key = |key: &&str| {
-            let name = key.as_bytes();
-            self.0
-                .keys
-                .get_or_insert_name(Key { db: Db(0), name }, KeyState::Lock)
+            let (db, name) = (Db(0), key.as_bytes());
+            let (keys, key) = (&mut self.0.keys, Key { db, name });
+            keys.get_or_insert_name(keys.lookup(key), key, KeyState::Lock)
         };
         let keys: Vec<_> = keys.iter().map(key).collect();
         let label = label.to_string();

@@ -141,8 +141,8 @@ impl Engine {
         }
         let wait = ask.wait.expect("what is not free is waited for");
         let add = |asked: &RequestedKey<'_>| {
-            let RequestedKey { key, state, .. } = *asked;
-            self.keys.get_or_insert_name(key, state)
+            let RequestedKey { key, state, lookup } = *asked;
+            self.keys.get_or_insert_name(lookup, key, state)
         };
         let names: Few<_> = asked.iter().map(add).collect();
         let request = Request {

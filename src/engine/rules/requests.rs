@@ -273,7 +273,8 @@ impl Engine {
             return;
         }
         for seen in seen {
-            let name = self.keys.get_or_insert_name(seen.key, seen.state);
+            let lookup = self.keys.lookup(seen.key);
+            let name = self.keys.get_or_insert_name(lookup, seen.key, seen.state);
             // May be news to earlier watchers: another module can delete a key without an event.
             self.set_state(name, seen.state, effects);
             if !self.watches.has(&self.keys, name, client) {

@@ -502,14 +502,19 @@ impl Keys {
 
     // ---- names ----
 
-    /// The record of a name, inserted with this state if there is none. O(1).
-    pub fn get_or_insert_name(&mut self, key: Key<'_>, state: KeyState) -> Id<Name> {
-        let found = self.find_name(key);
-        found.unwrap_or_else(|| self.insert_name(key, state))
+    /// The name of this lookup, inserted with this state if it is vacant. No record of this key was inserted or removed since. O(1).
+    pub fn get_or_insert_name(
+        &mut self,
+        lookup: Lookup,
+        key: Key<'_>,
+        state: KeyState,
+    ) -> Id<Name> {
+        lookup
+            .name
+            .unwrap_or_else(|| self.insert_name(lookup.hash, key, state))
     }
 
-    fn insert_name(&mut self, key: Key<'_>, state: KeyState) -> Id<Name> {
-        let hash = self.hash(key.name);
+    fn insert_name(&mut self, hash: u32, key: Key<'_>, state: KeyState) -> Id<Name> {
         let database = self.database_mut(key.db);
         database.names += 1;
         let mut name = Name {

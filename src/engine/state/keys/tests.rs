@@ -20,7 +20,7 @@ fn a_flush_and_an_exchange_leave_no_key_where_it_was() {
     });
     let lookup = keys.lookup(here);
     let held = keys.get_or_insert_held(lookup, here);
-    let name = keys.get_or_insert_name(here, KeyState::Lock);
+    let name = keys.get_or_insert_name(lookup, here, KeyState::Lock);
     keys[name].set_ready(true);
     assert_eq!(keys.name_of(held), Some(name));
     keys.swap_databases(here.db, there.db);
@@ -301,7 +301,8 @@ impl Model {
     }
 
     fn add_name(&mut self, keys: &mut Keys, at: Place, state: KeyState) {
-        let id = keys.get_or_insert_name(key(at), state);
+        let lookup = keys.lookup(key(at));
+        let id = keys.get_or_insert_name(lookup, key(at), state);
         keys[id].set_ready(true);
         let stale = None;
         let name = self.names.entry(at).or_insert(Named { id, state, stale });
