@@ -412,7 +412,7 @@ impl Holds {
             self.extra_mut(id).pending = Some(grant.token);
             self.acks.hold_begins(grant.token, id);
         }
-        self.link_to_key(keys, id, key);
+        self.link_to_key(keys, id, key, grant);
         self.temporary += usize::from(!terms.mode.is_lock());
         let client = &mut clients[grant.client];
         client.holding.push(&mut self.all, id);
@@ -451,9 +451,7 @@ impl Holds {
         } else if !self.is_still_held_in(record, mode) {
             record.set_held(record.held().without(mode.kind()));
         }
-        if let Mode::Permits { count, .. } = mode {
-            record.permits_taken -= count;
-        }
+        record.permits_taken -= mode.permits();
     }
 
     #[cold]
@@ -473,24 +471,20 @@ impl Holds {
         kind.is_compatible_with(kind) && holds.any(|hold| self.mode(hold).kind() == kind)
     }
 
-    fn link_to_key(&mut self, keys: &mut Keys, id: Id<Hold>, key: Id<HeldKey>) {
-        let record = &mut keys[key];
-        let client = self.all[id].client;
+    fn link_to_key(&mut self, keys: &mut Keys, id: Id<Hold>, key: Id<HeldKey>, grant: &Grant<'_>) {
+        let (record, mode) = (&mut keys[key], grant.terms.mode);
         // Usually it is the key's first hold, which needs no overflow.
         if record.hold_count > 0 {
             let chain = record.holds.iter(&self.all);
-            let label = self.all[id].label(&self.extras);
-            if self.overflow.join(chain, (key, client, label), id) {
-                self.by_token.add((key, self.all[id].token), id);
+            let owner = (key, grant.client, grant.terms.label);
+            if self.overflow.join(chain, owner, id) {
+                self.by_token.add((key, grant.token), id);
             }
         }
         record.holds.push(&mut self.all, id);
         record.hold_count += 1;
-        let mode = self.mode(id);
         record.set_held(record.held().with(mode.kind()));
-        if let Mode::Permits { count, .. } = mode {
-            record.permits_taken += count;
-        }
+        record.permits_taken += mode.permits();
     }
 
     fn unlink_from_owner(&mut self, clients: &mut Clients, timers: &mut Timers, id: Id<Hold>) {
