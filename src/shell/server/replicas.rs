@@ -113,11 +113,12 @@ fn has_required(ctx: Ctx<'_>) -> bool {
 /// Whether `WAIT` and `WAITAOF` have nothing to wait for: no replicas, no backlog that one could resume from, and no
 /// append-only file whose written offset the server tracks.
 pub fn no_offset_waiters(ctx: Ctx<'_>) -> bool {
-    cached_for_a_second(&shell().no_offset_waiters, clock::coarse_now(), || {
+    let is_aof_counted = || shell().server.get().counts_aof;
+    let look = || {
         subscriptions::to_settings(ctx);
-        !has_replicas(ctx)
-            && (!shell().server.get().counts_aof || is_none(ctx, c"persistence", c"aof_enabled"))
-    })
+        !has_replicas(ctx) && (!is_aof_counted() || is_none(ctx, c"persistence", c"aof_enabled"))
+    };
+    nobody_reads(ctx) || cached_for_a_second(&shell().no_offset_waiters, clock::coarse_now(), look)
 }
 
 /// Whether nobody reads what is replicated, so that it need not be: no replica, no backlog that one could resume from, and no
