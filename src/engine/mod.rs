@@ -310,7 +310,12 @@ impl Engine {
         Some(self.holds.granted_as(hold))
     }
 
-    /// Whether this key is held and may have a TTL, and so may be expired. Mostly no key has one. O(1).
+    /// Whether any held key may have a TTL, and so may be expired. Mostly none has one. O(1).
+    pub fn may_any_be_expired(&self) -> bool {
+        self.has_times || self.renewals.backstop_ms > 0
+    }
+
+    /// Whether this key is held and may have a TTL. O(1).
     pub fn may_be_expired(&self, key: Key<'_>) -> bool {
         let is_timed = |held: Id<HeldKey>| self.keys[held].is_timed();
         (self.has_times && self.keys.find_held(key).is_some_and(is_timed)) || self.has_backstop(key)

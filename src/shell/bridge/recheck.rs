@@ -4,7 +4,7 @@
 //! lock value is unlinked, `RESTORE` loads a lock, a key is overwritten. Until the lookup the key may be renamed, so its
 //! queue entry follows it through `RENAME`, `MOVE`, `SWAPDB`, flushes and overwrites.
 
-use crate::engine::{Db, Event, Key, KeyBuf, KeySnapshot, KeyState, Loss, Mode};
+use crate::engine::{Db, Engine, Event, Key, KeyBuf, KeySnapshot, KeyState, Loss, Mode};
 use crate::policy::recheck::{Queue, RecheckReason};
 use crate::policy::slots::{OWNER_CACHE_MS, SlotOwner};
 use crate::shell::bridge::tell::{
@@ -326,7 +326,10 @@ fn check_ttl(ctx: Ctx<'_>, key: Key<'_>) {
 /// or must not now. Mostly no key has a TTL.
 pub fn remove_expired(ctx: Ctx<'_>, names: &[Str<'_>]) {
     let shell = shell();
-    if shell.is_replica() || shell.is_loading() {
+    let may_be = |engine: &Engine| {
+        engine.may_any_be_expired() && !engine.is_replica() && !engine.is_loading()
+    };
+    if !shell.engine.with(may_be) {
         return;
     }
     let db = ctx.db();
