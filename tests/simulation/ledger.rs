@@ -522,3 +522,21 @@ fn a_task_whose_reader_is_first_in_line_closes_a_circle_behind_a_writer() {
         run(0, by_task(1, acquire_as(1, 0, Mode::Exclusive, PUSH))),
     ]);
 }
+
+/// A fault of the model: a hold whose token nobody has heard of, since it was raised at once, passed for the youngest.
+#[test]
+fn what_is_raised_before_its_token_is_heard_of_is_the_older_hold() {
+    let sequence = Command::Sequence {
+        key: 3,
+        value: 2,
+        notify: false,
+        acks: None,
+    };
+    holds(&[
+        connect(0),
+        pipeline(0, [settp(3), raise_as(0, 3)]),
+        run(0, sequence),
+        close(0),
+        Step::Work { most: 1 },
+    ]);
+}

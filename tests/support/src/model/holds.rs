@@ -215,7 +215,7 @@ impl World {
     /// Puts holds, and grants that are pending, in the order of the tokens that they were granted with: of some grants the model
     /// does not know which was first.
     pub fn put_in_order(&mut self, tokens: &Tokens) {
-        let token = |serial| tokens.of(serial).unwrap_or(i64::MAX);
+        let token = |serial| tokens.at_least_of(serial);
         self.holds.sort_by_key(|hold| token(hold.granted_as));
         self.grants.sort_by_key(|grant| token(grant.serial));
     }

@@ -62,6 +62,12 @@ impl Tokens {
         self.known.get(&serial).copied()
     }
 
+    /// The same; if it was not heard of, the greatest of the grants before it.
+    pub fn at_least_of(&self, serial: Serial) -> i64 {
+        let before = || self.known.range(..serial).map(|(_, token)| *token).max();
+        self.of(serial).or_else(before).unwrap_or(0)
+    }
+
     /// The greatest that was heard of.
     pub fn greatest(&self) -> i64 {
         let last = self.known.values().max();
