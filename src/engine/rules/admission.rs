@@ -16,8 +16,9 @@ impl Engine {
         wanted: usize,
     ) -> Result<(), Refusal> {
         let limit = self.limits.keys_per_client;
-        let held = self.clients[self.clients.owner(client)].hold_count;
-        let taken = held as usize + self.clients[client].place_count as usize;
+        let own = &self.clients[client];
+        let owner = own.session().map_or(own, |session| &self.clients[session]);
+        let taken = owner.hold_count as usize + own.place_count as usize;
         if taken + wanted > limit as usize {
             return Err(Refusal::TooManyKeys { limit });
         }
