@@ -10,6 +10,7 @@ use crate::engine::state::rows::{Client, Name, QueueEntry, Waiter};
 use crate::engine::state::task::{Task, TaskKey};
 use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::storage::arena::{Arena, Id};
+use crate::engine::storage::bytes::Bytes;
 use crate::engine::storage::chain::{Chain, Link};
 use crate::engine::storage::few::Few;
 use crate::engine::storage::index::{self, Index};
@@ -152,24 +153,24 @@ impl Queues {
         if client.blocked == Some(id) {
             client.blocked = None;
         }
-        let Waiter {
-            client, reply_to, ..
-        } = self.waiters[id];
-        let terms = &mut self.waiters[id].terms;
-        let (label, task) = (std::mem::take(&mut terms.label), terms.task.take());
-        let by_name = Task(client, task.as_ref().unwrap_or(&label));
-        if reply_to.push
-            && let Some(chain) = self.pushed.get_mut(&by_name)
-        {
-            chain.remove(&mut self.waiters, id);
-            if chain.is_empty() {
-                index::take(&mut self.pushed, &by_name);
-            }
+        if self.waiters[id].reply_to.push {
+            self.leave_task(id);
         }
-        let mut waiter = self.waiters.remove(id);
-        (waiter.terms.label, waiter.terms.task) = (label, task);
+        let waiter = self.waiters.remove(id);
         timers.set(Timer::Wait(id), waiter.deadline, None);
         (asked, waiter)
+    }
+
+    fn leave_task(&mut self, id: Id<Waiter>) {
+        let Waiter { client, terms, .. } = &self.waiters[id];
+        let (client, name) = (*client, Bytes::from(terms.task()));
+        let task = Task(client, &name);
+        if let Some(chain) = self.pushed.get_mut(&task) {
+            chain.remove(&mut self.waiters, id);
+            if chain.is_empty() {
+                index::take(&mut self.pushed, &task);
+            }
+        }
     }
 
     /// The owner's wait at this name, if it is answered by a push. O(1).
