@@ -163,14 +163,15 @@ export class Engine implements Carrier {
     core.tick(clocks());
     const out = core.out.splice(0);
     for (const event of core.events.splice(0)) this.#untold.add(event);
+    const orders = core.orders.splice(0);
     if (out.length > 0) this.#line?.write(out);
-    for (const order of core.orders.splice(0)) this.#carryOut(order);
     if (core.vouched) this.onVouched(core.vouched);
     this.#setTimer();
     for (const event of this.#untold) {
       this.#untold.delete(event);
       this.#tell(event);
     }
+    for (const order of orders) this.#carryOut(order); // P-FENCE-9
     if (!core.isOver) return;
     clearTimeout(this.#timer); // It may be that of a request that has ended.
     open.delete(this);

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
+import { Socket } from "node:net";
 import { after, before, describe, test } from "node:test";
 import { promisify } from "node:util";
 import type { Event } from "../src/events.js";
@@ -520,6 +521,24 @@ test("a cut wire: lost within the fence, and a request that does not wait is unr
   assert.equal(await loss(held), "silence");
   await server.stop();
   await assert.rejects(locks.lock("a").acquire({ wait: 0 }), Unreachable);
+});
+
+test("a loss is told before the connection is closed, which frees the lock", async (t) => {
+  await using server = await Server.start();
+  using wire = await Wire.to(server);
+  await using locks = new Locks(wire.url, { fence: 400 });
+  const held = await locks.lock("a").acquire();
+  const port = Number(new URL(wire.url).port);
+  const came: string[] = [];
+  held.signal.addEventListener("abort", () => came.push("told"));
+  const { destroy } = Socket.prototype;
+  t.mock.method(Socket.prototype, "destroy", function (this: Socket, error?: Error) {
+    if (this.remotePort === port) came.push("closed");
+    return destroy.call(this, error);
+  });
+  wire.cut();
+  assert.equal(await loss(held), "silence");
+  assert.deepEqual(came, ["told", "closed"]);
 });
 
 test("a wait outlives a restart of the server", async () => {

@@ -424,6 +424,8 @@ impl Table {
             }
         }
         let is_broken = self.wire.as_mut().is_some_and(|wire| wire.flush().is_err());
+        // Before the connection is closed, which frees the locks (P-FENCE-9).
+        self.callers.hear(self.core.take_events(), notes);
         for order in self.core.take_orders() {
             self.opening = None;
             match order {
@@ -438,7 +440,6 @@ impl Table {
                 }
             }
         }
-        self.callers.hear(self.core.take_events(), notes);
         if self.core.is_closed() {
             self.callers.close();
         }
