@@ -18,9 +18,6 @@ pub struct Limits {
     pub sessions: u32,
     /// Started by one user on this server.
     pub sessions_per_user: u32,
-    /// Holds whose grants wait for acknowledgements, of all users: whatever withdraws them, such as the end of a replica, withdraws
-    /// all at once. At least as many as a request may have keys.
-    pub pending_holds: usize,
     /// The `Budget` of a command, a flush, or any other event that does not state its own.
     pub steps_per_event: usize,
     /// Compatible waiters served by the event that frees their key. At least one.
@@ -38,7 +35,6 @@ impl Limits {
         keys_per_client: 65_536,
         sessions: 65_536,
         sessions_per_user: 32_768,
-        pending_holds: 1024,
         steps_per_event: 1000,
         compatible_grants_per_event: 128,
         keys_per_page: 1000,

@@ -246,7 +246,10 @@ impl Engine {
         if self.is_replica {
             return None;
         }
-        if self.is_anything_orphaned() || self.is_any_ready(now) {
+        let is_now = self.is_anything_orphaned()
+            || self.is_any_ready(now)
+            || self.first_hopeless_grant().is_some();
+        if is_now {
             return Some(now);
         }
         self.deadline()
@@ -257,6 +260,7 @@ impl Engine {
         let is_due = |end: Option<Moment>| end.is_some_and(|end| end <= now);
         self.is_anything_orphaned()
             || self.is_any_ready(now)
+            || self.first_hopeless_grant().is_some()
             || is_due(self.timers.next())
                 && (is_due(self.first_lease_end())
                     || is_due(self.timers.first_grace().map(|(end, _)| end))

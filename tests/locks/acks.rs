@@ -248,37 +248,38 @@ fn too_few_replicas_are_no_reason_to_wait() {
     assert!(begin.elapsed() < Duration::from_secs(10));
 }
 
+/// More than one event of the engine withdraws.
 #[test]
-fn so_many_keys_wait_for_acknowledgements_and_no_more() {
-    const KEYS: usize = 1024;
-    let line = Line::with(1, &[]);
-    let (mut owner, mut other) = (line.owner(), line.owner());
-    let mut holder = line.master.resp3();
-    holder.run("LOCK.ACQUIRE waited");
-    queue(
-        &line.master,
-        &mut other,
-        "LOCK.ACQUIRE waited WAIT 60000 ACKS 1",
-    );
-    line.silence();
-    for key in 0..KEYS - 2 {
-        owner.send(&format!(
-            "LOCK.ACQUIRE {key} WAIT 0 PUSH ACKS 1 ACKTIMEOUT 60000"
-        ));
+fn of_very_many_each_is_withdrawn() {
+    const MANY: usize = 1000;
+    let mut line = Line::with(1, &[]);
+    for ends_by in ["SESSION.DETACH", "the end of the replica"] {
+        let (mut owner, mut other) = (line.master.resp3(), line.master.resp3());
+        let secret = owner.run("SESSION.START GRACE 60000").text();
+        line.silence();
+        for key in 0..MANY {
+            owner.send(&format!(
+                "LOCK.ACQUIRE {key} WAIT 0 PUSH ACKS 1 ACKTIMEOUT 60000"
+            ));
+        }
+        owner.read_replies(MANY);
+        until_pending(&line.master, MANY as i64);
+        if ends_by == "SESSION.DETACH" {
+            owner.run(ends_by);
+            line.go_on();
+        } else {
+            line.replicas[0].kill();
+        }
+        for push in owner.next_pushes(MANY) {
+            assert!(push.ends_with(" FAILED NOACKS 0 of 1"), "{ends_by}: {push}");
+        }
+        until_pending(&line.master, 0);
+        eventually_equal("holds", 0, || tether(&line.master, "holds"));
+        if ends_by == "SESSION.DETACH" {
+            other.run(&format!("SESSION.RESUME {secret}"));
+            assert_eq!(other.call("SESSION.END"), int(0));
+        }
     }
-    until_pending(&line.master, KEYS as i64 - 2);
-    let mut third = line.owner();
-    let several = "LOCK.MACQUIRE 3 a b c ACKS 1 ACKTIMEOUT 60000";
-    assert_eq!(third.refused(several), "NOACKS 0 of 1");
-    third.run("LOCK.MACQUIRE 2 a b WAIT 0 PUSH ACKS 1 ACKTIMEOUT 60000");
-    until_pending(&line.master, KEYS as i64 - 1);
-    assert_eq!(third.refused("SETTP c v ACKS 1"), "NOACKS 0 of 1");
-    holder.run("LOCK.RELEASE waited");
-    assert_eq!(other.read_reply(), Frame::Error("NOACKS 0 of 1".into()));
-    assert_eq!(holder.call("EXISTS waited c"), int(0));
-    line.go_on();
-    until_pending(&line.master, 0);
-    assert!(third.run("LOCK.ACQUIRE c ACKS 1").number() > 0);
 }
 
 #[test]

@@ -346,6 +346,14 @@ pub const ATTACKS: &[Attack] = &[
             let by = pending(ground, 60_000);
             ground.once(by, "SWAPDB 0 1")
         },
+    )
+    .beside(swap_of_watched),
+    single(
+        "the end of a replica that does not acknowledge very many grants",
+        |ground| {
+            let by = pending(ground, 60_000);
+            ground.once(by, "CLIENT KILL TYPE replica")
+        },
     ),
     single(
         "one command when very many grants were not acknowledged in time",
@@ -542,16 +550,13 @@ fn locks(ground: &mut Ground<'_>) -> usize {
 }
 
 /// A connection whose locks a replica is to acknowledge within so many milliseconds, and does not.
-/// As many grants as may wait for acknowledgements.
-const PENDING: usize = 1024;
-
 fn pending(ground: &mut Ground<'_>, timeout_ms: u32) -> usize {
     ground.join_silent_replica();
     let by = ground.connect_and("SESSION.START");
     let ask = |n| format!("LOCK.ACQUIRE {n} WAIT 0 PUSH ACKS 1 ACKTIMEOUT {timeout_ms}");
-    ground.run_each(by, (0..PENDING).map(ask));
+    ground.run_each(by, (0..ground.many).map(ask));
     let info = ground.connections[by].text("INFO tether");
-    let pending = format!("tether_grants_pending:{PENDING}\r");
+    let pending = format!("tether_grants_pending:{}\r", ground.many);
     assert!(info.contains(&pending), "{info}");
     by
 }

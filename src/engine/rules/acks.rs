@@ -60,29 +60,18 @@ impl Engine {
         }
     }
 
-    /// The refusal of a request with `ACKS` for so many keys, if it cannot be granted now: it needs a session, since a promoted
-    /// replica keeps only sessions, as many connected replicas as it wants, and room among the pending holds.
+    /// The refusal of a request with `ACKS`, if it cannot be granted now: it needs a session, since a promoted replica keeps only
+    /// sessions, and as many connected replicas as it wants.
     pub(in crate::engine) fn why_not_acked(
         &self,
         client: Id<Client>,
         acks: AskedAcks,
-        keys: usize,
     ) -> Option<Refusal> {
         if self.clients[client].session().is_none() {
             return Some(Refusal::AcksWithoutSession);
         }
         let wanted = acks.replicas.get();
-        let has_room = self.holds.acks.holds() + keys <= self.limits.pending_holds;
-        (wanted > self.replicas || !has_room).then_some(Refusal::NoAcks { got: 0, wanted })
-    }
-
-    /// The steps that the release of a hold takes: the requester of a pending one is told, too.
-    pub(in crate::engine) fn steps_to_release(&self, hold: Id<Hold>) -> usize {
-        if self.is_settled(hold) {
-            1
-        } else {
-            STEPS_PER_GRANT
-        }
+        (wanted > self.replicas).then_some(Refusal::NoAcks { got: 0, wanted })
     }
 
     /// The grant with this token is pending; its holds follow. O(log pending grants).
@@ -135,24 +124,36 @@ impl Engine {
         if gone {
             return;
         }
-        match self.is_requester_connected(token) {
+        match self.is_requester_attached(token) {
             true => self.grant_acknowledged(token, effects),
             false => self.withdraw(token, effects),
         }
     }
 
-    /// A connection was detached from its session: withdraws its pending grants. O(log pending grants) for each.
+    /// The steps that the release of a hold takes: the requester of a pending one is told, too.
+    pub(in crate::engine) fn steps_to_release(&self, hold: Id<Hold>) -> usize {
+        if self.is_settled(hold) {
+            1
+        } else {
+            STEPS_PER_GRANT
+        }
+    }
+
+    /// A connection was detached from its session: withdraws its pending grants, within the budget. The others are withdrawn when
+    /// they are acknowledged or time out.
     pub(in crate::engine) fn withdraw_asked_by(
         &mut self,
         client: ClientId,
         effects: &mut Vec<Effect>,
     ) {
-        while let Some(token) = self.holds.acks.first_asked_by(client) {
+        while let Some(token) = self.holds.acks.first_asked_by(client)
+            && self.budget.spend(STEPS_PER_GRANT)
+        {
             self.withdraw(token, effects);
         }
     }
 
-    /// The same for an ended connection, within the budget: its other grants are withdrawn when they are acknowledged or time out.
+    /// The same for an ended connection, which is told nothing.
     pub(in crate::engine) fn take_back_asked_by(&mut self, client: ClientId) {
         while let Some(token) = self.holds.acks.first_asked_by(client)
             && self.budget.spend(STEPS_PER_GRANT)
@@ -181,6 +182,17 @@ impl Engine {
     fn is_requester_connected(&self, token: Token) -> bool {
         let grant = self.holds.acks.get(token);
         grant.is_some_and(|grant| self.knows_client(grant.requester.reply_to.client))
+    }
+
+    /// Whether the connection that asked for a grant is still the one of the session that has it.
+    fn is_requester_attached(&self, token: Token) -> bool {
+        let attached = || {
+            let grant = self.holds.acks.get(token)?;
+            let connection = self.clients.find(grant.requester.reply_to.client)?;
+            let hold = grant.holds.first()?;
+            Some(self.clients.owner(connection) == self.holds[*hold].client)
+        };
+        attached().unwrap_or(false)
     }
 
     /// Withdraws a grant, and tells its requester if that is connected.
@@ -252,12 +264,24 @@ impl Engine {
         token.is_some_and(|token| self.take_back_pending(token).is_some())
     }
 
-    /// The number of connected replicas changed: withdraws the grants that want more.
+    /// The number of connected replicas changed.
     pub(in crate::engine) fn count_replicas(&mut self, replicas: u32, effects: &mut Vec<Effect>) {
         self.replicas = replicas;
-        while let Some(token) = self.holds.acks.first_that_wants_more_than(replicas) {
+        self.withdraw_hopeless(effects);
+    }
+
+    /// Withdraws grants that want more replicas than are connected, within the budget.
+    pub(in crate::engine) fn withdraw_hopeless(&mut self, effects: &mut Vec<Effect>) {
+        while let Some(token) = self.first_hopeless_grant()
+            && self.budget.spend(STEPS_PER_GRANT)
+        {
             self.withdraw(token, effects);
         }
+    }
+
+    /// O(distinct counts).
+    pub(in crate::engine) fn first_hopeless_grant(&self) -> Option<Token> {
+        self.holds.acks.first_that_wants_more_than(self.replicas)
     }
 
     /// These holds are re-keyed: withdraws their pending grants. The requester only knows the old key, which another client may
@@ -291,12 +315,12 @@ impl Engine {
         self.withdraw_pending_of(&holds, effects);
     }
 
-    /// Withdraws the grants that timed out.
+    /// Withdraws the grants that timed out, within the budget.
     pub(in crate::engine) fn withdraw_due(&mut self, effects: &mut Vec<Effect>) {
-        while let Some((end, token)) = self.timers.first_acks() {
-            if end > self.now {
-                return;
-            }
+        while let Some((end, token)) = self.timers.first_acks()
+            && end <= self.now
+            && self.budget.spend(STEPS_PER_GRANT)
+        {
             self.withdraw(token, effects);
         }
     }

@@ -386,7 +386,7 @@ impl Engine {
         if let Some(refusal) = ask
             .terms
             .acks
-            .and_then(|acks| self.why_not_acked(client, acks, asked.len()))
+            .and_then(|acks| self.why_not_acked(client, acks))
         {
             return Err(refusal);
         }

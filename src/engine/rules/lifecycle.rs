@@ -90,6 +90,7 @@ impl Engine {
     pub(in crate::engine) fn work(&mut self, effects: &mut Vec<Effect>) {
         self.writes_refused = false;
         self.reap(effects);
+        self.withdraw_hopeless(effects);
         self.end_leases(effects);
         self.serve_ready(effects);
         self.end_graces(effects);

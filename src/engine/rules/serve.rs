@@ -213,9 +213,7 @@ impl Engine {
             return Some(Refusal::NoRight(right));
         }
         let Waiter { client, terms, .. } = &self.queues[waiter];
-        let acks = terms.acks?;
-        let keys = self.queues.names_of(waiter).count();
-        self.why_not_acked(*client, acks, keys)
+        self.why_not_acked(*client, terms.acks?)
     }
 
     /// Drops dead waits ahead of a waiter in the queues of its other keys.

@@ -40,18 +40,11 @@ pub(in crate::engine) struct Acks {
     asked: BTreeSet<(ClientId, Token)>,
     blocked: BTreeMap<ClientId, Token>,
     broken: BTreeSet<Token>,
-    /// Of all grants.
-    holds: usize,
 }
 
 impl Acks {
     pub fn len(&self) -> usize {
         self.grants.len()
-    }
-
-    /// The holds of all of them. O(1).
-    pub fn holds(&self) -> usize {
-        self.holds
     }
 
     pub fn get(&self, token: Token) -> Option<&PendingGrant> {
@@ -90,7 +83,6 @@ impl Acks {
             self.by_wanted.remove(&grant.wanted);
         }
         self.broken.remove(&token);
-        self.holds -= grant.holds.len();
         Some(grant)
     }
 
@@ -140,16 +132,13 @@ impl Acks {
     pub fn hold_begins(&mut self, token: Token, hold: Id<Hold>) {
         if let Some(grant) = self.grants.get_mut(&token) {
             grant.holds.push(hold);
-            self.holds += 1;
         }
     }
 
     /// A hold of this grant has ended: the grant is broken. O(its holds).
     pub fn hold_ends(&mut self, token: Token, hold: Id<Hold>) {
         if let Some(grant) = self.grants.get_mut(&token) {
-            let before = grant.holds.len();
             grant.holds.retain(|other| *other != hold);
-            self.holds -= before - grant.holds.len();
             self.broken.insert(token);
         }
     }
@@ -198,8 +187,10 @@ impl Acks {
         assert_eq!(blocking.count(), self.blocked.len());
         assert_eq!(self.asked.len(), self.grants.len());
         let named = self.grants.values().map(|grant| grant.holds.len());
-        assert_eq!(self.holds, named.sum::<usize>());
         let is_named = |(hold, token)| self.grants[&token].holds.contains(&hold);
-        assert_eq!(self.holds, pending.filter(|at| is_named(*at)).count());
+        assert_eq!(
+            named.sum::<usize>(),
+            pending.filter(|at| is_named(*at)).count()
+        );
     }
 }
