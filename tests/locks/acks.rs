@@ -253,7 +253,7 @@ fn too_few_replicas_are_no_reason_to_wait() {
 fn of_very_many_each_is_withdrawn() {
     const MANY: usize = 1000;
     let mut line = Line::with(1, &[]);
-    for ends_by in ["SESSION.DETACH", "the end of the replica"] {
+    for ends_by in ["SWAPDB 0 1", "SESSION.DETACH", "the end of the replica"] {
         let (mut owner, mut other) = (line.master.resp3(), line.master.resp3());
         let secret = owner.run("SESSION.START GRACE 60000").text();
         line.silence();
@@ -264,11 +264,11 @@ fn of_very_many_each_is_withdrawn() {
         }
         owner.read_replies(MANY);
         until_pending(&line.master, MANY as i64);
-        if ends_by == "SESSION.DETACH" {
+        if ends_by == "the end of the replica" {
+            line.replicas[0].kill();
+        } else {
             owner.run(ends_by);
             line.go_on();
-        } else {
-            line.replicas[0].kill();
         }
         for push in owner.next_pushes(MANY) {
             assert!(push.ends_with(" FAILED NOACKS 0 of 1"), "{ends_by}: {push}");
@@ -279,6 +279,7 @@ fn of_very_many_each_is_withdrawn() {
             other.run(&format!("SESSION.RESUME {secret}"));
             assert_eq!(other.call("SESSION.END"), int(0));
         }
+        owner.call("SESSION.END");
     }
 }
 

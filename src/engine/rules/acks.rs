@@ -124,7 +124,7 @@ impl Engine {
         if gone {
             return;
         }
-        match self.is_requester_attached(token) {
+        match self.is_as_asked_for(token) {
             true => self.grant_acknowledged(token, effects),
             false => self.withdraw(token, effects),
         }
@@ -184,15 +184,16 @@ impl Engine {
         grant.is_some_and(|grant| self.knows_client(grant.requester.reply_to.client))
     }
 
-    /// Whether the connection that asked for a grant is still the one of the session that has it.
-    fn is_requester_attached(&self, token: Token) -> bool {
-        let attached = || {
+    /// Whether the connection that asked for a grant is still that of the session that has it, and the key has the same name.
+    fn is_as_asked_for(&self, token: Token) -> bool {
+        let as_asked_for = || {
             let grant = self.holds.acks.get(token)?;
             let connection = self.clients.find(grant.requester.reply_to.client)?;
-            let hold = grant.holds.first()?;
-            Some(self.clients.owner(connection) == self.holds[*hold].client)
+            let hold = &self.holds[*grant.holds.first()?];
+            let is_attached = self.clients.owner(connection) == hold.client;
+            Some(is_attached && self.keys.key_of(hold.key) == grant.requester.key.as_key())
         };
-        attached().unwrap_or(false)
+        as_asked_for().unwrap_or(false)
     }
 
     /// Withdraws a grant, and tells its requester if that is connected.
@@ -298,21 +299,24 @@ impl Engine {
         }
     }
 
-    /// The same for all holds of these databases. O(pending grants).
+    /// The same for the holds of these databases, within the budget: the other grants are withdrawn when they are acknowledged or
+    /// time out. O(pending grants).
     pub(in crate::engine) fn withdraw_pending_in(
         &mut self,
         dbs: [Db; 2],
         effects: &mut Vec<Effect>,
     ) {
-        let is_there = |hold: &Id<Hold>| {
-            let key = self.holds[*hold].key;
-            dbs.contains(&self.keys.key_of(key).db)
+        let is_there = |token: &Token| {
+            let grant = self.holds.acks.get(*token);
+            let hold = grant.and_then(|grant| grant.holds.first());
+            hold.is_some_and(|hold| dbs.contains(&self.keys.key_of(self.holds[*hold].key).db))
         };
-        let grants = self.holds.acks.tokens();
-        let grants = grants.filter_map(|token| self.holds.acks.get(token));
-        let holds = grants.flat_map(|grant| grant.holds.iter().copied());
-        let holds: Few<_> = holds.filter(is_there).collect();
-        self.withdraw_pending_of(&holds, effects);
+        let most = self.budget.left() / STEPS_PER_GRANT;
+        let tokens = self.holds.acks.tokens().filter(is_there).take(most);
+        for token in tokens.collect::<Few<_>>() {
+            self.budget.spend(STEPS_PER_GRANT);
+            self.withdraw(token, effects);
+        }
     }
 
     /// Withdraws the grants that timed out, within the budget.
