@@ -346,8 +346,7 @@ pub const ATTACKS: &[Attack] = &[
             let by = pending(ground, 60_000);
             ground.once(by, "SWAPDB 0 1")
         },
-    )
-    .beside(swap_of_watched),
+    ),
     single(
         "the end of a replica that does not acknowledge very many grants",
         |ground| {
