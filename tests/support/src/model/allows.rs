@@ -43,12 +43,10 @@ impl World {
                 let one = |command| self.allows_command(*who, command) && !is_single(command);
                 let all: Vec<&Command> = commands.iter().collect();
                 let skips = |command: &Command| matches!(command, Command::Replies { .. });
-                let starts = |command: &Command| {
-                    matches!(command, Command::Start { .. } | Command::Watchtp { .. })
-                };
+                let is_to_be_heard = |command: &Command| command.parts().iter().any(is_to_be_heard);
                 self.is_free(*who)
                     && !self.is_told_only_messages(*who)
-                    && !(commands.iter().any(skips) && commands.iter().any(starts))
+                    && !(commands.iter().any(skips) && commands.iter().any(is_to_be_heard))
                     && commands.iter().all(one)
                     && !before.iter().any(Command::blocks)
                     && self.allows_several(&all)
@@ -210,8 +208,7 @@ impl World {
             && !(self.slow_only(command) && command.wait().is_some() && is_leased_shortly(command))
     }
 
-    /// What one says of what it wants to hear stands alone, but for that it wants no next reply. Of a session that it starts it
-    /// must hear.
+    /// What one says of what it wants to hear stands alone, but for that it wants no next reply.
     fn allows_about_hearing(&self, who: Who, command: &Command) -> bool {
         let in_script = matches!(command, Command::Script { .. });
         let Some(client) = self.client(who) else {
@@ -226,8 +223,7 @@ impl World {
             Command::Subscribe => alone && answered && !client.subscribed,
             Command::Unsubscribe => alone && answered && client.subscribed,
             Command::Publish => alone && !client.subscribed,
-            Command::Start { .. } => answered,
-            _ => true,
+            _ => answered || !is_to_be_heard(part),
         })
     }
 
@@ -404,6 +400,12 @@ fn is_single(command: &Command) -> bool {
         }
         _ => false,
     }
+}
+
+/// What somebody does only if it hears of it: it starts a session, and what it believes of prefixes follows from the replies.
+fn is_to_be_heard(command: &Command) -> bool {
+    use Command::{Start, Unwatchtp, Watchtp};
+    matches!(command, Start { .. } | Watchtp { .. } | Unwatchtp { .. })
 }
 
 fn is_about_watches(command: &Command) -> bool {
