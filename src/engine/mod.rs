@@ -246,21 +246,23 @@ impl Engine {
         if self.is_replica {
             return None;
         }
-        let is_now = self.is_anything_orphaned()
-            || self.is_any_ready(now)
-            || self.first_hopeless_grant().is_some();
-        if is_now {
+        if self.has_work_left(now) {
             return Some(now);
         }
         self.deadline()
     }
 
-    /// Whether [`Event::Work`] has something to do now. O(1).
-    pub fn has_work(&self, now: Moment) -> bool {
-        let is_due = |end: Option<Moment>| end.is_some_and(|end| end <= now);
+    /// Whether an earlier event has left something to do. O(1).
+    fn has_work_left(&self, now: Moment) -> bool {
         self.is_anything_orphaned()
             || self.is_any_ready(now)
             || self.first_hopeless_grant().is_some()
+    }
+
+    /// Whether [`Event::Work`] has something to do now. O(1).
+    pub fn has_work(&self, now: Moment) -> bool {
+        let is_due = |end: Option<Moment>| end.is_some_and(|end| end <= now);
+        self.has_work_left(now)
             || is_due(self.timers.next())
                 && (is_due(self.first_lease_end())
                     || is_due(self.timers.first_grace().map(|(end, _)| end))

@@ -321,45 +321,27 @@ pub const ATTACKS: &[Attack] = &[
     }),
     single(
         "the end of a connection with very many grants that no replica acknowledges",
-        |ground| {
-            let by = pending(ground, 60_000);
-            ground.once(by, "QUIT")
-        },
+        |ground| once_pending(ground, 60_000, "QUIT"),
     ),
     single(
         "SESSION.END with very many grants that no replica acknowledges",
-        |ground| {
-            let by = pending(ground, 60_000);
-            ground.once(by, "SESSION.END")
-        },
+        |ground| once_pending(ground, 60_000, "SESSION.END"),
     ),
     single(
         "SESSION.DETACH with very many grants that no replica acknowledges",
-        |ground| {
-            let by = pending(ground, 60_000);
-            ground.once(by, "SESSION.DETACH")
-        },
+        |ground| once_pending(ground, 60_000, "SESSION.DETACH"),
     ),
     single(
         "SWAPDB with very many grants that no replica acknowledges",
-        |ground| {
-            let by = pending(ground, 60_000);
-            ground.once(by, "SWAPDB 0 1")
-        },
+        |ground| once_pending(ground, 60_000, "SWAPDB 0 1"),
     ),
     single(
         "the end of a replica that does not acknowledge very many grants",
-        |ground| {
-            let by = pending(ground, 60_000);
-            ground.once(by, "CLIENT KILL TYPE replica")
-        },
+        |ground| once_pending(ground, 60_000, "CLIENT KILL TYPE replica"),
     ),
     single(
         "one command when very many grants were not acknowledged in time",
-        |ground| {
-            let by = pending(ground, 2_000);
-            ground.once(by, "DEBUG SLEEP 2.1")
-        },
+        |ground| once_pending(ground, 2_000, "DEBUG SLEEP 2.1"),
     ),
     single("LOCK.LIST of a client among very many locks", |ground| {
         let by = locks(ground);
@@ -548,8 +530,8 @@ fn locks(ground: &mut Ground<'_>) -> usize {
     by
 }
 
-/// A connection whose locks a replica is to acknowledge within so many milliseconds, and does not.
-fn pending(ground: &mut Ground<'_>, timeout_ms: u32) -> usize {
+/// A command of a connection with very many locks that a replica is to acknowledge within so many milliseconds, and does not.
+fn once_pending(ground: &mut Ground<'_>, timeout_ms: u32, command: &str) -> Strike {
     ground.join_silent_replica();
     let by = ground.connect_and("SESSION.START");
     let ask = |n| format!("LOCK.ACQUIRE {n} WAIT 0 PUSH ACKS 1 ACKTIMEOUT {timeout_ms}");
@@ -557,7 +539,7 @@ fn pending(ground: &mut Ground<'_>, timeout_ms: u32) -> usize {
     let info = ground.connections[by].text("INFO tether");
     let pending = format!("tether_grants_pending:{}\r", ground.many);
     assert!(info.contains(&pending), "{info}");
-    by
+    ground.once(by, command)
 }
 
 fn watches(ground: &mut Ground<'_>) -> usize {

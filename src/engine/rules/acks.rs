@@ -280,7 +280,7 @@ impl Engine {
         }
     }
 
-    /// O(distinct counts).
+    /// The oldest grant that wants more replicas than are connected. O(distinct counts).
     pub(in crate::engine) fn first_hopeless_grant(&self) -> Option<Token> {
         self.holds.acks.first_that_wants_more_than(self.replicas)
     }

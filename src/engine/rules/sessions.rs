@@ -159,7 +159,8 @@ impl Engine {
         effects.push(Effect::Reply(Reply::Integer(count)));
     }
 
-    /// Detaches a connection from its session, whose grace begins. The connection's waits are its own again. O(1).
+    /// Detaches a connection from its session, whose grace begins. The connection's waits are its own again. O(1), and its
+    /// pending grants within the budget.
     pub(in crate::engine) fn detach(&mut self, client: ClientId, effects: &mut Vec<Effect>) {
         self.sweep_holds_by(client, effects);
         let connection = self.clients.find(client);
