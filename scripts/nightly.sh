@@ -33,59 +33,8 @@ slice() {
     commands+=("$*")
 }
 
-SERVERS="redis-7.0 redis-7.2 redis-7.4 redis-8.0 redis-8.2 redis-8.6 valkey-8.0 valkey-8.1 valkey-9.1"
-MODULE="src/* build.rs Cargo.* scripts/test.sh scripts/servers.sh"
-SUITES="tests/server/* tests/locks/* tests/sessions/* tests/failover/* tests/cluster/* tests/history/* tests/support/*"
-CLIENTS="clients/rust/* clients/cli/*"
-
-# long STEPS TEST NAME: one of the long tests, with so many steps.
-long() { echo "TETHER_STEPS=$1 scripts/test.sh --soak --test $2 $3"; }
-# long_client STEPS NAME: the same of the Rust client's.
-long_client() { echo "TETHER_STEPS=$1 scripts/test.sh --soak-clients $2"; }
-
-for server in $SERVERS; do
-    slice "suites-$server" 280 "$MODULE $SUITES" make test-servers SERVERS="$server"
-done
-for server in redis-8.6 valkey-9.1!; do
-    slice "threads-$server" 280 "$MODULE $SUITES" env TETHER_CONFIG="'io-threads 4'" make test-servers SERVERS="${server%!}"
-done
-for server in $SERVERS; do
-    slice "storm-$server" 240 "$MODULE tests/fuzz/*" scripts/fuzz.sh --storm "$server" 400000
-done
-for server in redis-7.0 valkey-9.1; do
-    for suite in locks server sessions; do
-        slice "sanitize-$suite-$server" 420 "src/shell/* build.rs scripts/sanitize.sh" make sanitize SANITIZE="$suite" SERVERS="$server"
-    done
-    slice "hostile-$server!" 400 "src/* benches/servers/hostile/*" make hostile SERVERS="$server"
-done
-slice fuzz 300 "src/command/* src/shell/persistence/* fuzz/*" make fuzz FUZZ=--short
-slice instructions 200 "src/* benches/instructions.txt benches/servers/*" make instructions
-for part in 1 2 3 4; do
-    slice "upstream-redis-7.0-$part" 400 "src/shell/* scripts/upstream.sh" env PART=$part/4 make upstream UPSTREAM="'--short redis-7.0'"
-    slice "upstream-valkey-9.1-$part" 400 "src/shell/* scripts/upstream.sh" env PART=$part/4 make upstream UPSTREAM="'--short valkey-9.1'"
-done
-slice upgrade 300 "src/engine/record.rs src/engine/pairs.rs src/engine/terms.rs src/command/pack.rs src/shell/persistence/* tests/failover/upgrade.rs scripts/upgrade.sh" make upgrade
-slice packaging 300 "packaging/* scripts/dist.sh scripts/monitoring.sh clients/cli/* src/shell/commands/info.rs" make dist monitoring
-slice stock-clients 300 "tests/clients/* docs/clients.md src/command/*" make clients
-slice conform 260 "$MODULE clients/protocol/* scripts/conform.sh" make conform
-for client in rust python go node java c; do
-    slice "conform-$client!" 240 "clients/$client/* clients/protocol/* scripts/conform.sh" make conform CLIENT="$client"
-done
-slice campaign 400 "$CLIENTS" make campaign TETHER_STEPS=90
-slice exhaustive 400 "src/engine/* tests/simulation/* tests/support/src/model/*" scripts/test.sh --soak --profile bench --test simulation exhaustive
-slice random-worlds 400 "src/engine/* tests/simulation/* tests/support/src/model/*" "$(long 3000000 simulation random_worlds)"
-slice random-histories 400 "src/* tests/history/* tests/support/src/model/*" "$(long 60000 history random_histories)"
-slice crashes 400 "$MODULE tests/failover/*" "$(long 60 failover crashes)"
-slice resyncs 400 "$MODULE tests/failover/*" "$(long 30 failover resyncs)"
-slice acknowledged 400 "$MODULE tests/failover/* src/engine/rules/acks.rs" "$(long 40 failover acknowledged)"
-slice sentinels 400 "$MODULE tests/failover/*" "$(long 15 failover sentinels)"
-slice sessions-crash 400 "$MODULE tests/failover/*" "$(long 25 failover sessions)"
-slice cluster-campaign 400 "$MODULE tests/cluster/*" "$(long 4 cluster campaign)"
-slice cluster-failovers 400 "$MODULE tests/cluster/*" "$(long 20 cluster matrix)"
-slice cluster-acknowledged 400 "$MODULE tests/cluster/*" "$(long 30 cluster acknowledged)"
-slice races 200 "$MODULE tests/locks/*" scripts/test.sh --soak --test locks --test server
-slice quorum-models 400 "clients/rust/src/quorum/*" "$(long_client 2000000 quorum::)"
-slice quorum-faults 400 "$CLIENTS" "$(long_client 100 quorum_faults)"
+# shellcheck source=scripts/slices.sh
+. "${SLICES:-scripts/slices.sh}"
 
 # ---- which ones -----------------------------------------------------------------------------------------------
 
@@ -144,7 +93,13 @@ esac
 commit=$(git rev-parse --short HEAD)
 results=$(mktemp -d)
 # Each slice is a process group of its own, to which no signal for this script comes.
-trap 'cat "$results"/*.pid 2>/dev/null | xargs -r kill; rm -rf "$results"' EXIT
+# The last command of such a trap that fails is the script's status.
+clean_up() {
+    local pid
+    for pid in "$results"/*.pid; do [ ! -e "$pid" ] || kill "$(cat "$pid")" || true; done
+    rm -rf "$results"
+}
+trap clean_up EXIT
 # Ctrl-C counts in tests, though bash has what runs in its background ignore it.
 heeding=(env --default-signal=INT,QUIT)
 "${heeding[@]}" true 2>/dev/null || heeding=()

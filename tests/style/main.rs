@@ -3,6 +3,7 @@
 //! Reads the sources as text, so it needs neither a server nor the SDK.
 
 mod floors;
+mod nightly;
 mod rust;
 mod words;
 
