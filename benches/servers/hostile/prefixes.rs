@@ -41,14 +41,9 @@ pub const ATTACKS: &[Attack] = &[
         },
     )
     .beside(|ground| {
-        for _ in 0..WATCHERS {
-            let watcher = ground.connect();
-            let connection = &mut ground.connections[watcher];
-            connection.send(&encode("SUBSCRIBE channel"));
-            connection.wait_for_pushes(1);
-        }
+        subscribers(ground, WATCHERS);
         let by = ground.connect();
-        ground.again(by, "PUBLISH channel some-thirty-bytes-of-words")
+        ground.again(by, "PUBLISH c some-thirty-bytes-of-words")
     }),
     single("UNWATCHTP of as many prefixes as there may be", |ground| {
         let by = prefixes(ground)[0];
@@ -160,9 +155,17 @@ pub const ATTACKS: &[Attack] = &[
                 ground.connect_and("WATCHTP m:");
             }
             assert!(is_told(ground, by, "tether_watches", WATCHERS));
-            ground.in_turn(by, &["SETTP m: v", "DELTP m:"])
+            ground.in_turn(by, &COMINGS)
         },
-    ),
+    )
+    .beside(|ground| {
+        // As many pushes in all: one of these commands is longer.
+        let by = ground.connect();
+        let comings = ground.in_turn(by, &COMINGS).replies;
+        let messages = ground.again(by, "PUBLISH c v");
+        subscribers(ground, WATCHERS * comings / messages.replies);
+        messages
+    }),
     single(
         "the end of a connection with very many members before watchers that do not read",
         |ground| {
@@ -219,6 +222,19 @@ const CHANGES: [&str; 2] = [
     "SETTP aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa v",
     "DELTP aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
 ];
+
+/// A member comes and goes.
+const COMINGS: [&str; 2] = ["SETTP m: v", "DELTP m:"];
+
+/// Connections that the server pushes to by its own means, and that do not read.
+fn subscribers(ground: &mut Ground<'_>, count: usize) {
+    for _ in 0..count {
+        let subscriber = ground.connect();
+        let connection = &mut ground.connections[subscriber];
+        connection.send(&encode("SUBSCRIBE c"));
+        connection.wait_for_pushes(1);
+    }
+}
 
 /// A connection that watches prefixes of all the lengths that there may be.
 fn every_length(ground: &mut Ground<'_>) {

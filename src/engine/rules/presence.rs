@@ -154,18 +154,9 @@ impl Engine {
         let key = key.to_owned();
         let mut prefixes = self.prefixes.of_name(key.as_key());
         prefixes.retain(|prefix| !self.refresh_prefix(*prefix, effects));
-        let mut to: Vec<Viewer> = Vec::new();
+        let mut to = Vec::new();
         for prefix in &prefixes {
-            to.extend(self.viewers(*prefix, &key.name));
-        }
-        if prefixes.len() > 1 {
-            // One push each.
-            to.sort_unstable_by_key(|viewer| viewer.client);
-            to.dedup_by(|other, one| {
-                let is_same = one.client == other.client;
-                one.keys_only &= other.keys_only || !is_same;
-                is_same
-            });
+            self.add_viewers(*prefix, &key.name, &mut to);
         }
         if !to.is_empty() {
             let presence = Presence { to, key, change };
@@ -173,24 +164,31 @@ impl Engine {
         }
     }
 
-    /// Who is told of this name as a watcher of this prefix. O(watchers).
-    fn viewers(&self, prefix: Id<Prefix>, name: &Bytes) -> impl Iterator<Item = Viewer> {
-        let watches = self.prefixes.of_prefix(prefix);
-        let told = watches.filter(|watch| self.prefixes.is_told_of(*watch, name));
-        told.filter_map(|watch| {
+    /// Adds who is told of this name as a watcher of this prefix; each connection once, whatever it watches. O(watchers).
+    fn add_viewers(&mut self, prefix: Id<Prefix>, name: &Bytes, to: &mut Vec<Viewer>) {
+        for watch in self.prefixes.of_prefix(prefix) {
             let PrefixWatch {
                 client,
                 keys_only,
                 sight,
                 ..
             } = self.prefixes[watch];
-            let client = &self.clients[client];
-            client.sees().then_some(Viewer {
+            let client = &mut self.clients[client];
+            if !client.sees() || !self.prefixes.is_told_of(watch, name) {
+                continue;
+            }
+            let added = to.get_mut(client.viewer as usize);
+            if let Some(viewer) = added.filter(|viewer| viewer.client == client.id) {
+                viewer.keys_only &= keys_only;
+                continue;
+            }
+            client.viewer = to.len() as u32;
+            to.push(Viewer {
                 client: client.id,
                 keys_only,
                 sight,
-            })
-        })
+            });
+        }
     }
 
     /// Tells a prefix's watchers first of a flush or SWAPDB that they have not heard of. Returns whether they watch it no longer.

@@ -49,6 +49,7 @@ impl Client {
             prefix_count: 0,
             prefix_bytes: 0,
             is_blind: false,
+            viewer: 0,
             holding: Chain::default(),
             hold_count: 0,
             waiting: Chain::default(),

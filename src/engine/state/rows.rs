@@ -102,6 +102,9 @@ pub(in crate::engine) struct Client {
     pub prefix_bytes: usize,
     /// Its watches of prefixes are over, of which it is still to be told.
     pub is_blind: bool,
+    /// Where it stands among those who are told of a change; if another one, or nobody, stands there, it does not (a sparse set,
+    /// after Briggs and Torczon).
+    pub viewer: u32,
     pub holding: Chain<Hold, { Hold::BY_CLIENT }>,
     pub hold_count: u32,
     pub waiting: Chain<Waiter, { Waiter::BY_CLIENT }>,
