@@ -62,7 +62,7 @@ run_tests() {
     programs=$(sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"overflow_checks":[a-z]*,"test":true}.*"executable":"\([^"]*\)".*/\1 \2/p' <<< "$said")
     [ -n "$programs" ] || { echo "test: no test was compiled" >&2; return 1; }
     # The one that takes longest comes to stand first.
-    for name in run client simulation history locks failover cluster server; do
+    for name in run client simulation failover locks history cluster server; do
         programs=$(grep "/$name-[0-9a-f]*$" <<< "$programs" || true; grep -v "/$name-[0-9a-f]*$" <<< "$programs" || true)
     done
     local alone='/campaign-[0-9a-f]*$'

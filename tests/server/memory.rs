@@ -122,15 +122,25 @@ fn watchers_that_end_with_all_their_watches_leave_nothing() {
 fn a_hundred_thousand_handoffs_leave_nothing() {
     let server = Server::start();
     assert_no_growth(&server, "handoffs", 100_000, |lane, rounds| {
-        let acquire = format!("LOCK.ACQUIRE lock:{lane} WAIT 0");
-        let release = format!("LOCK.RELEASE lock:{lane}");
-        let (mut holder, mut waiter) = (server.resp2(), server.resp2());
-        holder.run(&acquire);
-        for _ in 0..rounds {
-            waiter.send(&acquire);
-            assert_eq!(holder.run(&release), int(0));
-            assert!(waiter.read_reply().number() > 0);
-            std::mem::swap(&mut holder, &mut waiter);
+        const AT_ONCE: usize = 50;
+        let mut holders: Vec<_> = (0..AT_ONCE).map(|_| server.resp2()).collect();
+        let mut waiters: Vec<_> = (0..AT_ONCE).map(|_| server.resp2()).collect();
+        let acquire = |n| format!("LOCK.ACQUIRE lock:{lane}:{n} WAIT 0");
+        for (n, holder) in holders.iter_mut().enumerate() {
+            holder.run(&acquire(n));
+        }
+        for _ in 0..rounds / AT_ONCE {
+            for (n, waiter) in waiters.iter_mut().enumerate() {
+                waiter.send(&acquire(n));
+            }
+            for (n, holder) in holders.iter_mut().enumerate() {
+                holder.send(&format!("LOCK.RELEASE lock:{lane}:{n}"));
+            }
+            for (holder, waiter) in holders.iter_mut().zip(&mut waiters) {
+                assert_eq!(holder.read_reply(), int(0));
+                assert!(waiter.read_reply().number() > 0);
+            }
+            std::mem::swap(&mut holders, &mut waiters);
         }
     });
 }

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
 
 const WATCHERS: usize = 40;
 const WRITERS: usize = 4;
@@ -30,17 +29,15 @@ struct Run<'a> {
     writers_left: AtomicUsize,
     /// How often each key was toggled.
     toggles: Mutex<HashMap<String, usize>>,
-    length: Duration,
+    rounds: usize,
 }
 
 impl Run<'_> {
-    /// Toggles its keys in pipelined bunches until the time is up.
+    /// Toggles its keys so many times, in pipelined bunches.
     fn write(&self, writer: usize) {
         let mut client = self.server.resp2();
         self.start.wait();
-        let begin = Instant::now();
-        let mut rounds = 0;
-        while begin.elapsed() < self.length {
+        for _ in 0..self.rounds {
             let commands: Vec<String> = (0..2 * KEYS_PER_WRITER)
                 .map(|n| {
                     format!(
@@ -59,10 +56,9 @@ impl Run<'_> {
                 .collect();
             client.pipeline(&commands.iter().map(String::as_str).collect::<Vec<_>>());
             client.read_replies(commands.len());
-            rounds += 1;
         }
         let mut toggles = self.toggles.lock().unwrap();
-        toggles.extend((0..KEYS_PER_WRITER).map(|n| (key(writer, n), 2 * rounds)));
+        toggles.extend((0..KEYS_PER_WRITER).map(|n| (key(writer, n), 2 * self.rounds)));
         drop(toggles);
         if self.writers_left.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.server.settle();
@@ -134,10 +130,11 @@ fn count(counts: &mut HashMap<String, usize>, push: &str) {
 fn run(
     connect: impl Fn(&Server) -> Client + Sync,
     meanwhile: impl Fn(&mut Client, usize) + Sync,
-    length: Duration,
+    Much { threads, rounds }: Much,
 ) {
     let _alone = one_at_a_time();
-    let server = Server::with(&["io-threads 4", "client-output-buffer-limit normal 0 0 0"]);
+    let threads = format!("io-threads {threads}");
+    let server = Server::with(&[&threads, "client-output-buffer-limit normal 0 0 0"]);
     server.resp2().run(["SET", "big", &"x".repeat(5000)]);
     let run = Run {
         server: &server,
@@ -145,7 +142,7 @@ fn run(
         over: AtomicBool::new(false),
         writers_left: AtomicUsize::new(WRITERS),
         toggles: Mutex::default(),
-        length,
+        rounds,
     };
     let counts: Vec<_> = thread::scope(|scope| {
         let (run, connect, meanwhile) = (&run, &connect, &meanwhile);
@@ -172,19 +169,33 @@ fn run(
     }
     let sum: usize = toggles.values().sum();
     say(&format!(
-        "io-threads 4: {sum} toggles, {} pushes, all whole and in turn",
+        "{threads}: {sum} toggles, {} pushes, all whole and in turn",
         sum * WATCHERS
     ));
 }
 
-const SHORT: Duration = Duration::from_secs(3);
-const LONG: Duration = Duration::from_secs(30);
-
-fn toggled_while_watchers_talk(length: Duration) {
-    run(Server::resp3, |_, _| {}, length);
+/// How many threads serve connections, and how often each key comes and goes.
+#[derive(Clone, Copy)]
+struct Much {
+    threads: usize,
+    rounds: usize,
 }
 
-fn toggled_while_watchers_turn_tracking_on_and_off(length: Duration) {
+/// More threads than processors mostly wait for each other.
+const SHORT: Much = Much {
+    threads: 2,
+    rounds: 400,
+};
+const LONG: Much = Much {
+    threads: 4,
+    rounds: 4_000,
+};
+
+fn toggled_while_watchers_talk(much: Much) {
+    run(Server::resp3, |_, _| {}, much);
+}
+
+fn toggled_while_watchers_turn_tracking_on_and_off(much: Much) {
     let meanwhile = |client: &mut Client, bunch: usize| {
         client.run(if bunch.is_multiple_of(2) {
             "CLIENT TRACKING ON"
@@ -192,10 +203,10 @@ fn toggled_while_watchers_turn_tracking_on_and_off(length: Duration) {
             "CLIENT TRACKING OFF"
         });
     };
-    run(Server::resp3, meanwhile, length);
+    run(Server::resp3, meanwhile, much);
 }
 
-fn toggled_while_watchers_reset_themselves(length: Duration) {
+fn toggled_while_watchers_reset_themselves(much: Much) {
     let meanwhile = |client: &mut Client, bunch: usize| match bunch % 3 {
         0 => {
             client.run("RESET");
@@ -209,11 +220,7 @@ fn toggled_while_watchers_reset_themselves(length: Duration) {
             client.run("HELLO 3");
         }
     };
-    run(
-        |server| server.resp3().changing_protocol(),
-        meanwhile,
-        length,
-    );
+    run(|server| server.resp3().changing_protocol(), meanwhile, much);
 }
 
 #[test]
