@@ -209,6 +209,10 @@ pub const ATTACKS: &[Attack] = &[
     single("UNWATCHEX of very many watches", |ground| {
         let by = watches(ground);
         ground.once(by, "UNWATCHEX")
+    })
+    .beside(|ground| {
+        let by = watches_of(ground, "WATCH");
+        ground.once(by, "UNWATCH")
     }),
     single("SWAPDB with very many locks", |ground| {
         let by = locks(ground);
