@@ -263,20 +263,25 @@ impl Trial {
     /// Why holds ended, as it is counted and as the log has it.
     fn compare_reasons(&self) -> Result<(), String> {
         let engine = &self.machine.engine;
-        let (totals, model) = (engine.totals(), &self.world.totals);
-        for (names, expected) in REASONS.iter().zip(model.reasons) {
-            let is_meant = |loss: &Loss| names.contains(&loss.name());
-            let lost = Loss::ALL.iter().zip(totals.lost_by);
-            let got = lost.filter(|(loss, _)| is_meant(loss)).map(|(_, n)| n);
-            let got = got.sum::<u64>();
-            if got != expected {
-                return Err(format!("lost by {names:?}: {got} and not {expected}"));
+        let expected = self.world.totals.reasons;
+        let by_reason = |losses: &mut dyn Iterator<Item = (Loss, u64)>| {
+            let mut counts = expected.map(|_| 0);
+            for (loss, count) in losses.filter(|(_, count)| *count > 0) {
+                let reason = REASONS
+                    .iter()
+                    .position(|names| names.contains(&loss.name()));
+                counts[reason.expect("a reason")] += count;
             }
-            let logged = self.machine.losses.iter().map(|entry| &entry.lost);
-            let logged = logged
-                .filter(|lost| is_meant(&lost.why))
-                .map(|lost| lost.count)
-                .sum::<u64>();
+            counts
+        };
+        let counted = by_reason(&mut Loss::ALL.into_iter().zip(engine.totals().lost_by));
+        let entries = self.machine.losses.iter().map(|entry| &entry.lost);
+        let logged = by_reason(&mut entries.map(|lost| (lost.why, lost.count)));
+        for (at, names) in REASONS.iter().enumerate() {
+            let (expected, counted, logged) = (expected[at], counted[at], logged[at]);
+            if counted != expected {
+                return Err(format!("lost by {names:?}: {counted} and not {expected}"));
+            }
             if logged != expected {
                 return Err(format!("{logged} logged by {names:?} and not {expected}"));
             }
