@@ -372,20 +372,60 @@ def silence() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
+def two_test_is(monkeypatch: pytest.MonkeyPatch, *ports: int) -> None:
+    """Let the name two.test have an address for each of these ports."""
+
+    async def addresses(loop: Any, host: str, *_: Any, **__: Any) -> list[Any]:
+        assert host == "two.test"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", n)) for n in ports]
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", addresses)
+
+
 def test_a_silent_address_of_a_name_leaves_time_for_its_others(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with silence() as port:
-
-        async def addresses(loop: Any, host: str, *_: Any, **__: Any) -> list[Any]:
-            assert host == "two.test"
-            known = [port, server.port]
-            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", n)) for n in known]
-
-        monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", addresses)
+        two_test_is(monkeypatch, port, server.port)
         with Locks("redis://two.test", connect_timeout=3) as locks, locks.lock("a", wait=0) as held:
             held.check_server()
     server.free()
+
+
+@pytest.mark.parametrize("is_first_there", [True, False])
+def test_a_name_with_two_addresses_costs_one_connection(
+    is_first_there: bool, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_test_is(monkeypatch, server.port if is_first_there else free_port(), server.port)
+
+    def received() -> int:
+        return int(server.client.info("stats")["total_connections_received"])
+
+    before = received()
+    with Locks("redis://two.test") as locks, locks.lock("a", wait=0):
+        pass
+    assert received() - before == 1
+    server.free()
+
+
+def test_a_sentinel_that_ends_the_connection_is_asked_once_in_an_attempt() -> None:
+    """redis-py would ask again, with its own delays and on a socket that is closed (P-CONN-1)."""
+    asked: list[Any] = []
+
+    async def end(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(writer)
+        writer.close()
+
+    async def story() -> None:
+        sentinel = await asyncio.start_server(end, "127.0.0.1", 0)
+        addresses = [sentinel.sockets[0].getsockname()[:2]]
+        async with aio.Locks(Sentinels(addresses).master_for("tether")) as locks:
+            with pytest.raises(Unreachable):
+                await locks.lock("a", wait=0).acquire()
+        sentinel.close()
+
+    asyncio.run(story())
+    assert len(asked) == 1
 
 
 def test_a_replica_that_is_reached_by_a_unix_socket_leads_to_its_master_by_tcp(

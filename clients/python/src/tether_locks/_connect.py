@@ -28,7 +28,9 @@ from redis.asyncio.connection import (
     UnixDomainSocketConnection,
     parse_url,
 )
+from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import SentinelConnectionPool
+from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from ._codes import MOMENTARY, NOT_HERE, code_of
@@ -39,6 +41,8 @@ CHUNK = 1 << 16
 # Masters that a replica names are followed so often (P-CONN-5).
 HOPS = 2
 LONGEST_NAME = 200
+# An address that is silent for so long, in seconds, delays the next one no more (RFC 8305).
+_NEXT_AFTER = 0.25
 # These errors of TLS are those of a connection that broke.
 _BROKEN_TLS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 _OPENING = (
@@ -175,6 +179,8 @@ class Place:
     async def _ask_sentinel(self, sentinel: Any) -> tuple[str, int]:
         pool = sentinel.connection_pool
         connection = pool.connection_class(**pool.connection_kwargs)
+        # It is asked again with the next attempt, on another connection (P-CONN-1).
+        connection.retry = Retry(NoBackoff(), 0)
         try:
             await _choose_address(connection)
             await connection.connect()
@@ -215,7 +221,11 @@ def _is_literal(host: str) -> bool:
 
 
 async def _first(found: Sequence[Any]) -> socket.socket:
-    """Connect to all of these at once; return the first socket that is connected."""
+    """Return the first socket that is connected to one of these.
+
+    Each is tried once those before it have failed or were silent for a moment: a server that
+    listens at all of them is connected to once.
+    """
     made: list[socket.socket] = []
 
     async def connect(family: int, kind: int, protocol: int, _: str, address: Any) -> socket.socket:
@@ -225,21 +235,30 @@ async def _first(found: Sequence[Any]) -> socket.socket:
         await asyncio.get_running_loop().sock_connect(sock, address)
         return sock
 
-    trying = [asyncio.ensure_future(connect(*each)) for each in found]
+    left = list(found)
+    trying: set[asyncio.Future[socket.socket]] = set()
+    done: set[asyncio.Future[socket.socket]] = set()
     try:
-        for attempt in asyncio.as_completed(trying):
-            try:
-                sock = await attempt
-            except OSError as error:
-                last = error
-            else:
-                made.remove(sock)
-                return sock
+        while left or trying:
+            if left:
+                trying.add(asyncio.ensure_future(connect(*left.pop(0))))
+            within = _NEXT_AFTER if left else None
+            done, trying = await asyncio.wait(
+                trying, timeout=within, return_when=asyncio.FIRST_COMPLETED
+            )
+            for attempt in done:
+                try:
+                    sock = attempt.result()
+                except OSError as error:
+                    last = error
+                else:
+                    made.remove(sock)
+                    return sock
         raise last
     finally:
         for each in trying:
             each.cancel()
-        await asyncio.gather(*trying, return_exceptions=True)
+        await asyncio.gather(*trying, *done, return_exceptions=True)
         for other in made:
             other.close()
 
