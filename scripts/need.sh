@@ -173,7 +173,7 @@ by_hand() {
         mvn) echo "Maven 3.8 or later: the package maven" ;;
         llvm-profdata) echo "llvm-profdata: rustup component add llvm-tools, or LLVM 19 or later; or set LLVM_PROFDATA to it" ;;
         ip) echo "ip: the package iproute2 (Linux only)" ;;
-        *) echo "$1" ;;
+        *) echo "$1: the package $(apt_package "$1")" ;;
     esac
 }
 
