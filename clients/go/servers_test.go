@@ -1,20 +1,25 @@
 package tether_test
 
 import (
+	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/binary"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -172,6 +177,74 @@ func TestSilentAddressLeavesTimeForTheNext(t *testing.T) {
 	}
 	if err := held.CheckServer(t.Context()); err != nil {
 		t.Fatal("the connection ended with the greeting's time:", err)
+	}
+}
+
+// lookUp has every name lead to these addresses, until the test is over.
+func lookUp(t *testing.T, addresses ...string) {
+	usual := net.DefaultResolver
+	t.Cleanup(func() { net.DefaultResolver = usual })
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		go answer(far, addresses)
+		return near, nil
+	}}
+}
+
+// answer is a DNS server for one question, over a stream.
+func answer(asks net.Conn, addresses []string) {
+	defer asks.Close()
+	size := make([]byte, 2)
+	io.ReadFull(asks, size)
+	query := make([]byte, binary.BigEndian.Uint16(size))
+	io.ReadFull(asks, query)
+	end := 12 + bytes.IndexByte(query[12:], 0) + 5
+	reply := append(query[:2:2], 0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0)
+	reply = append(reply, query[12:end]...)
+	if query[end-3] == 1 { // It asks for IPv4.
+		reply[7] = byte(len(addresses))
+		for _, each := range addresses {
+			reply = append(reply, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4)
+			reply = append(reply, net.ParseIP(each).To4()...)
+		}
+	}
+	asks.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(reply))), reply...))
+}
+
+// fill listens at this address with a queue that is full, so that the system drops what asks for a connection.
+func fill(t *testing.T, at string) {
+	listener, err := net.Listen("tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	raw, err := listener.(*net.TCPListener).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(number uintptr) { syscall.Listen(int(number), 0) }); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		asks, err := net.DialTimeout("tcp", at, 200*time.Millisecond)
+		if err != nil {
+			return
+		}
+		t.Cleanup(func() { asks.Close() })
+	}
+}
+
+// Also in the time that a short fence leaves (P-CONN-9).
+func TestSilentAddressOfANameLeavesTimeForItsOthers(t *testing.T) {
+	server := tethertest.Start(t, "--bind", "127.0.0.1")
+	_, port, _ := net.SplitHostPort(server.Address)
+	fill(t, "127.0.0.2:"+port)
+	lookUp(t, "127.0.0.2", "127.0.0.1")
+	locks := open(t, "redis://two.test:"+port, &tether.Options{Grace: 5 * time.Second}) // The fence is four seconds.
+	held := acquire(t, locks.Lock("k"))
+	server.Do("CLIENT", "KILL", "TYPE", "normal")
+	if err := held.CheckServer(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 }
 
