@@ -10,7 +10,7 @@ type DevServer struct{ *Server }
 // TETHER_PROGRAM, or tether on PATH.
 func StartDevServer(t T, options ...string) *DevServer {
 	t.Helper()
-	return &DevServer{launch(t, "TETHER_PROGRAM", "tether", func(port string) []string {
+	return &DevServer{launch(t, "TETHER_PROGRAM", "tether", 10*time.Second, func(port string) []string {
 		return append([]string{"devserver", "--port", port}, options...)
 	})}
 }

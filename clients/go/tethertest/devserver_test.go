@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"os"
+	"os/exec"
 	"runtime"
 	"strings"
 	"testing"
@@ -96,8 +99,22 @@ func (f *failing) Fatal(words ...any) {
 
 func (f *failing) Fatalf(format string, words ...any) { f.Fatal(fmt.Sprintf(format, words...)) }
 
+// As a program, this test listens and says nothing to its clients, and has a child that keeps its output open.
+func init() {
+	if len(os.Args) == 4 && os.Args[1] == "devserver" {
+		child := exec.Command("sleep", "20")
+		child.Stdout = os.Stdout
+		fmt.Println("no licence", child.Start())
+		listener, _ := net.Listen("tcp", "127.0.0.1:"+os.Args[3])
+		time.Sleep(time.Minute)
+		listener.Close()
+	}
+}
+
 func TestNoDevServer(t *testing.T) {
-	for program, said := range map[string]string{"/there/is/none": "TETHER_PROGRAM", "true": "true does not start"} {
+	for program, said := range map[string]string{
+		"/there/is/none": "TETHER_PROGRAM", "true": "true does not start", os.Args[0]: "does not answer within 10s: no licence",
+	} {
 		t.Setenv("TETHER_PROGRAM", program)
 		user, over := &failing{T: t}, make(chan struct{})
 		go func() {

@@ -35,6 +35,7 @@ type Server struct {
 	variable string // Names the program, unless it is empty or unset.
 	program  string
 	words    []string
+	within   time.Duration // When it answers.
 	process  *exec.Cmd
 	output   *bytes.Buffer
 	done     chan struct{}
@@ -55,14 +56,15 @@ func Start(t T, settings ...string) *Server {
 // setting is the file.
 func Run(t T, settings ...string) *Server {
 	t.Helper()
-	return launch(t, "TETHER_SERVER", "redis-server", func(port string) []string {
+	return launch(t, "TETHER_SERVER", "redis-server", time.Minute, func(port string) []string {
 		// The settings first, since a file stands before all options.
 		return slices.Concat(settings, []string{"--port", port, "--save", "", "--dir", t.TempDir()})
 	})
 }
 
-// launch starts the program that the variable names, or the usual one, with the words for a port that is free.
-func launch(t T, variable, usual string, words func(port string) []string) *Server {
+// launch starts the program that the variable names, or the usual one, with the words for a port that is free, where it must answer
+// within that time.
+func launch(t T, variable, usual string, within time.Duration, words func(port string) []string) *Server {
 	t.Helper()
 	program := os.Getenv(variable)
 	if program == "" {
@@ -70,7 +72,7 @@ func launch(t T, variable, usual string, words func(port string) []string) *Serv
 	}
 	for range 5 {
 		port := FreePort(t)
-		s := &Server{t: t, variable: variable, program: program, words: words(port)}
+		s := &Server{t: t, variable: variable, program: program, words: words(port), within: within}
 		s.Address, s.URL = net.JoinHostPort("127.0.0.1", port), "redis://127.0.0.1:"+port
 		if s.start() {
 			t.Cleanup(s.Kill)
@@ -98,6 +100,7 @@ func FreePort(t T) string {
 func (s *Server) start() bool {
 	s.process, s.output, s.done = exec.Command(s.program, s.words...), &bytes.Buffer{}, make(chan struct{})
 	s.process.Stdout, s.process.Stderr = s.output, s.output
+	s.process.WaitDelay = time.Second // Its children may keep the output open.
 	if err := s.process.Start(); err != nil {
 		s.t.Fatalf("%v: name the program in %s", err, s.variable)
 	}
@@ -105,18 +108,18 @@ func (s *Server) start() bool {
 		s.process.Wait()
 		close(s.done)
 	}()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(s.within); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		select {
 		case <-s.done:
 			return false
 		default:
 		}
-		if reply, err := s.ask("PING"); err == nil && reply.Kind != resp.Null {
+		if reply, err := s.ask(deadline, "PING"); err == nil && reply.Kind != resp.Null {
 			return true
 		}
 	}
 	s.Kill()
-	s.t.Fatal("the server does not answer")
+	s.t.Fatalf("%s does not answer within %v: %s", s.program, s.within, s.output)
 	return false
 }
 
@@ -142,19 +145,21 @@ func (s *Server) Do(words ...any) string {
 	for at, word := range words {
 		texts[at] = fmt.Sprint(word)
 	}
-	reply, err := s.ask(texts...)
+	reply, err := s.ask(time.Time{}, texts...)
 	if err != nil || reply.Kind == resp.Error {
 		s.t.Fatalf("%s: %v %s", filepath.Base(texts[0]), err, reply.Str)
 	}
 	return text(reply)
 }
 
-func (s *Server) ask(words ...string) (resp.Value, error) {
+// ask has no time limit if the deadline is zero.
+func (s *Server) ask(deadline time.Time, words ...string) (resp.Value, error) {
 	connection, err := net.Dial("tcp", s.Address)
 	if err != nil {
 		return resp.Value{}, err
 	}
 	defer connection.Close()
+	connection.SetDeadline(deadline)
 	if _, err := connection.Write(resp.Append(nil, words)); err != nil {
 		return resp.Value{}, err
 	}
