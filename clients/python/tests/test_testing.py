@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pathlib
+import time
 from collections.abc import Iterator
 
 import pytest
 
 import tether_locks.asyncio as aio
-from tether_locks import Locks, Lost, Refused, Taken
+from tether_locks import Locks, Lost, Refused, Taken, testing
 from tether_locks.testing import DevServer
 
 from .test_readme import program
@@ -65,3 +67,17 @@ def test_a_program_that_is_none_is_said_to_be_one() -> None:
         pass
     with pytest.raises(RuntimeError, match="does not start"), DevServer("true"):
         pass
+
+
+def test_a_program_that_says_nothing_is_not_waited_for(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor its child, which has the same pipe."""
+    silent = tmp_path / "silent"
+    silent.write_text("#!/bin/sh\nsleep 20\nexit\n")
+    silent.chmod(0o700)
+    monkeypatch.setattr(testing, "READY_WITHIN_S", 0.5)
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match="silent devserver does not start: it says nothing"):
+        DevServer(str(silent)).__enter__()
+    assert time.monotonic() - began < 15

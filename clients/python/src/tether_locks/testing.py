@@ -9,12 +9,16 @@ def locks():
 from __future__ import annotations
 
 import os
+import queue
 import subprocess
+import threading
 from typing import Any
 
 import redis
 
 from ._request import Key
+
+READY_WITHIN_S = 10
 
 
 class DevServer:
@@ -29,11 +33,20 @@ class DevServer:
         self._program = program or os.environ.get("TETHER_PROGRAM") or "tether"
 
     def __enter__(self) -> DevServer:
-        """Start it; FileNotFoundError if there is no such program."""
+        """Start it.
+
+        FileNotFoundError: there is no such program. RuntimeError: it does not say that it is ready.
+        """
         words = [self._program, "devserver", "--port", "0"]
         self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        # A thread, since a read has no time limit on some systems, and a child of the program may
+        # keep the pipe open when the program is gone.
+        threading.Thread(target=_read_line, args=(self._process, lines), daemon=True).start()
+        try:
+            line = lines.get(timeout=READY_WITHIN_S)
+        except queue.Empty:
+            line = f"it says nothing for {READY_WITHIN_S} s"
         if not line.startswith("ready on port "):
             self._stop()
             raise RuntimeError(f"{self._program} devserver does not start: {line}")
@@ -49,8 +62,6 @@ class DevServer:
     def _stop(self) -> None:
         self._process.kill()
         self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
 
     @property
     def url(self) -> str:
@@ -84,3 +95,9 @@ class DevServer:
     def advance(self, seconds: float) -> None:
         """Let so much time pass on the server at once: leases, waits and graces end."""
         self.run("DEV", "ADVANCE", round(seconds * 1000))
+
+
+def _read_line(process: subprocess.Popen[str], lines: queue.SimpleQueue[str]) -> None:
+    assert process.stdout is not None
+    with process.stdout:
+        lines.put(process.stdout.readline())
