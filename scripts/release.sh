@@ -61,6 +61,7 @@ registries() {
     mkdir -p "$TO"
     say "crates.io: cargo publish --dry-run"
     cargo publish --quiet --dry-run --allow-dirty --package tether-client
+    cargo package --quiet --no-verify --allow-dirty --package tether-client
     cp "$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/package/tether-client-$VERSION.crate" "$TO"
     say "PyPI: python -m build, twine check"
     scripts/python.sh --pack
