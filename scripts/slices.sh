@@ -35,6 +35,8 @@ for part in 1 2 3 4; do
 done
 slice upgrade 300 "src/engine/record.rs src/engine/pairs.rs src/engine/terms.rs src/command/pack.rs src/shell/persistence/* tests/failover/upgrade.rs scripts/upgrade.sh" make upgrade
 slice packaging 300 "packaging/* scripts/dist.sh scripts/monitoring.sh clients/cli/* src/shell/commands/info.rs" make dist monitoring
+VERSION=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
+slice release 300 "scripts/release.sh clients/*/Cargo.toml clients/*/package.json clients/*/pyproject.toml clients/*pom.xml clients/*go.mod" make release VERSION="$VERSION" RELEASE=registries
 slice stock-clients 300 "tests/clients/* docs/clients.md src/command/*" make clients
 slice conform 260 "$MODULE clients/protocol/* scripts/conform.sh" make conform
 for client in rust python go node java c; do
