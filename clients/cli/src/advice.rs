@@ -19,7 +19,8 @@ pub fn on(code: &str) -> Option<&'static str> {
         "CROSSSLOT" => {
             "in a cluster, watch keys of one slot, or each by itself; a prefix needs a hash tag, as in workers:{eu}:"
         }
-        "MOVED" | "ASK" | "TRYAGAIN" => "a slot of the cluster is moving; try again",
+        "MOVED" | "ASK" => "a slot of the cluster is moving; try again",
+        "TRYAGAIN" => "try again in a moment",
         "CLUSTERDOWN" => "see CLUSTER INFO: slots have no master",
         "UNREACHABLE" => "see that a server runs there, or name another with --url or TETHER_URL",
         "ANNOUNCE" => "take another name for --announce, or wait with --wait",

@@ -7,8 +7,9 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tether_testing::harness::{Server, eventually};
+use tether_testing::process::ended;
 
 /// Every command that asks a server.
 const COMMANDS: [&[&str]; 12] = [
@@ -26,11 +27,15 @@ const COMMANDS: [&[&str]; 12] = [
     &["run", "--nowait", "report", "--", "true"],
 ];
 
-fn tether(port: u16, arguments: &[&str]) -> Output {
+fn command(port: u16, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tether"));
     command.args(arguments).stdin(Stdio::null());
     command.env("TETHER_URL", format!("redis://127.0.0.1:{port}"));
-    command.output().unwrap()
+    command
+}
+
+fn tether(port: u16, arguments: &[&str]) -> Output {
+    command(port, arguments).output().unwrap()
 }
 
 /// Without line ends.
@@ -44,6 +49,11 @@ fn steers(bytes: &[u8]) -> bool {
 
 /// A server whose answer to everything is the same.
 fn one_that_says(answer: &'static str) -> u16 {
+    one_that_says_to("", answer)
+}
+
+/// A server that says OK to commands whose names do not begin so.
+fn one_that_says_to(beginning: &'static str, answer: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {
@@ -53,8 +63,14 @@ fn one_that_says(answer: &'static str) -> u16 {
                 let mut bytes = [0; 4096];
                 while let Ok(count @ 1..) = stream.read(&mut bytes) {
                     let text = String::from_utf8_lossy(&bytes[..count]).into_owned();
-                    let asked = text.lines().filter(|line| line.starts_with('*')).count();
-                    if stream.write_all(answer.repeat(asked).as_bytes()).is_err() {
+                    let lines: Vec<_> = text.lines().collect();
+                    let commands = lines.windows(3).filter(|lines| lines[0].starts_with('*'));
+                    let answer = |command: &[&str]| match command[2].starts_with(beginning) {
+                        true => answer,
+                        false => "+OK\r\n",
+                    };
+                    let answers: String = commands.map(answer).collect();
+                    if stream.write_all(answers.as_bytes()).is_err() {
                         return;
                     }
                 }
@@ -118,8 +134,8 @@ fn a_name_cannot_steer_it_either_in_json_too() {
 /// So slow that a byte comes before a limit for each read is over, and the answer does not come before the test is.
 const APART: Duration = Duration::from_secs(2);
 
-/// The way to a server that drips as soon as one of the module's commands, or INFO, is asked of it.
-fn dripping(to: u16) -> u16 {
+/// The way to a server that drips as soon as a command is asked of it whose name begins with one of these words.
+fn dripping(to: u16, words: &'static [&'static str]) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {
@@ -128,22 +144,23 @@ fn dripping(to: u16) -> u16 {
             let server = TcpStream::connect(("127.0.0.1", to)).unwrap();
             let (from_client, to_server) = (client.try_clone().unwrap(), server.try_clone());
             let (say, asked) = channel();
-            thread::spawn(move || pass_on(from_client, to_server.unwrap(), &say));
+            thread::spawn(move || pass_on(from_client, to_server.unwrap(), words, &say));
             thread::spawn(move || drip(server, client, &asked));
         }
     });
     port
 }
 
+/// The module's commands, and INFO.
 const ASKED: [&str; 5] = ["LOCK.", "SESSION.", "INFO", "WATCHEX", "WATCHTP"];
 
-fn pass_on(mut from: TcpStream, mut to: TcpStream, asked: &Sender<()>) {
+fn pass_on(mut from: TcpStream, mut to: TcpStream, words: &[&str], asked: &Sender<()>) {
     let mut bytes = [0; 4096];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
         let text = String::from_utf8_lossy(&bytes[..count]).into_owned();
         // Of the client library, not of its user.
         let text = text.replace("SETINFO", "");
-        if ASKED.iter().any(|word| text.contains(word)) {
+        if words.iter().any(|word| text.contains(word)) {
             let _ = asked.send(());
         }
         if to.write_all(&bytes[..count]).is_err() {
@@ -178,7 +195,7 @@ fn an_answer_that_drips_is_not_waited_for() {
     other.run("DEL lost");
     holder.run("SESSION.START GRACE 60000");
     holder.run("LOCK.ACQUIRE report");
-    let port = dripping(server.port());
+    let port = dripping(server.port(), &ASKED);
     let commands = COMMANDS.map(|arguments| {
         let output = thread::spawn(move || tether(port, arguments));
         (arguments, output)
@@ -205,4 +222,27 @@ fn nor_is_one_that_never_begins() {
         let output = output.join().unwrap();
         assert_eq!(output.status.code(), Some(69), "{arguments:?}: {output:?}");
     }
+}
+
+/// Also with a grace for which the server would be relied on far longer.
+#[test]
+fn whoever_does_not_wait_for_the_lock_does_not_wait_for_its_answer() {
+    let server = Server::start();
+    let port = dripping(server.port(), &["LOCK.ACQUIRE"]);
+    let begun = Instant::now();
+    let arguments = ["run", "--nowait", "--grace", "1h", "report", "--", "true"];
+    let output = tether(port, &arguments);
+    assert_eq!(output.status.code(), Some(69), "{output:?}");
+    assert!(begun.elapsed() < Duration::from_secs(15));
+}
+
+#[test]
+fn one_that_is_never_ready_is_not_waited_for() {
+    let port = one_that_says_to("WATCHTP", "-TRYAGAIN the index is being built\r\n");
+    let mut presence = command(port, &["presence", "--once", "worker:"]);
+    let mut presence = presence.stderr(Stdio::piped()).spawn().unwrap();
+    assert_eq!(ended(&mut presence).code(), Some(78));
+    let mut said = String::new();
+    presence.stderr.unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("TRYAGAIN the index is being built"), "{said}");
 }

@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tether_testing::harness::Server;
+use tether_testing::process::ended;
 
 const BOUND: Duration = Duration::from_secs(20);
 
@@ -63,4 +64,18 @@ fn a_quarantine_that_is_too_short_is_named() {
     assert!(!run.status.success());
     let said = String::from_utf8_lossy(&run.stderr);
     assert!(said.contains("tether.quarantine"), "{said}");
+}
+
+/// Also with a grace for which it would be relied on far longer.
+#[test]
+fn a_server_that_is_silent_at_the_end_is_not_waited_for() {
+    let servers = three();
+    for server in &servers {
+        // LOCK.SERVER says it; it takes effect at the next start.
+        let mut client = server.resp2();
+        client.run("CONFIG SET tether.quarantine 3600000");
+    }
+    let stop = format!("kill -STOP {}", servers[2].pid());
+    let mut run = tether(&servers, "1h", &stop).spawn().unwrap();
+    assert_eq!(ended(&mut run).code(), Some(0));
 }

@@ -1,7 +1,7 @@
 //! `tether presence`: the temporary keys with a prefix, live. WATCHTP returns them page by page, and then each change is pushed.
 
 use super::pushed::Pushed;
-use super::server::{Failure, REFERRALS, locate};
+use super::server::{Failure, PATIENCE, REFERRALS, locate};
 use super::top::Screen;
 use super::{NOTHING, print, print_json, print_page, text};
 use crate::address::Target;
@@ -11,7 +11,7 @@ use redis::{ConnectionInfo, RedisResult, Value, cmd};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 /// How long until a server that is still sorting its keys is asked again.
@@ -98,13 +98,15 @@ async fn follow(address: ConnectionInfo, options: &Presence) -> Result<u8, Failu
 /// All keys. A watch that ends between two of its pages begins anew, once.
 async fn snapshot(pushed: &mut Pushed, options: &Presence) -> Result<Members, Failure> {
     let prefix = options.prefix.as_bytes();
-    match pages(pushed, prefix).await {
-        Err(Failure::Refused(_)) => pages(pushed, prefix).await,
+    let until = Instant::now() + PATIENCE;
+    match pages(pushed, prefix, until).await {
+        Err(Failure::Refused(_)) => pages(pushed, prefix, until).await,
         members => members,
     }
 }
 
-async fn pages(pushed: &mut Pushed, prefix: &[u8]) -> Result<Members, Failure> {
+/// A server that says TRYAGAIN is asked again until then.
+async fn pages(pushed: &mut Pushed, prefix: &[u8], until: Instant) -> Result<Members, Failure> {
     let mut members = Members::new();
     let mut after = Bytes::new();
     let mut referrals = 0;
@@ -116,7 +118,7 @@ async fn pages(pushed: &mut Pushed, prefix: &[u8]) -> Result<Members, Failure> {
         }
         let page: RedisResult<Answer> = pushed.ask(&question).await;
         let (next, keys) = match page {
-            Err(error) if error.code() == Some("TRYAGAIN") => {
+            Err(error) if error.code() == Some("TRYAGAIN") && Instant::now() < until => {
                 sleep(AGAIN_AFTER).await;
                 continue;
             }

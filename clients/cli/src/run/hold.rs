@@ -15,6 +15,9 @@ use tokio::time::{sleep, timeout};
 /// So much longer than the time to wait an answer may take that the server gives at the end of that time.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
+/// How long the only attempt may take where nothing is waited for, as long as it may take to connect.
+const ONCE_WITHIN: Duration = Duration::from_secs(5);
+
 /// How long a server may refuse to take the lock back (without enough replicas, say), before the connection is ended all the same.
 const RELEASE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -192,14 +195,14 @@ async fn attempt(
             false => acquire_majority(request, attempts).await,
         }
     };
-    match attempts.left() {
-        Some(left) if request.patience != Patience::None => {
-            let late = || Error::Unreachable("it does not answer".to_owned());
-            let asked = timeout(left + ANSWER_WITHIN, asked).await;
-            asked.unwrap_or_else(|_| Err(late()))
-        }
-        _ => asked.await,
-    }
+    let within = match (request.patience, attempts.left()) {
+        (Patience::None, _) => ONCE_WITHIN,
+        (_, Some(left)) => left + ANSWER_WITHIN,
+        (_, None) => return asked.await,
+    };
+    let late = || Error::Unreachable("it does not answer".to_owned());
+    let asked = timeout(within, asked).await;
+    asked.unwrap_or_else(|_| Err(late()))
 }
 
 async fn acquire_one(
@@ -409,9 +412,9 @@ impl Hold {
                 of_one(released)
             }
             Held::Majority(guard, quorum) => {
-                let released = guard.release().await;
+                let released = timeout(RELEASE_WITHIN, guard.release()).await;
                 quorum.close().await;
-                released
+                released.unwrap_or(Ok(()))
             }
         };
         match released {
