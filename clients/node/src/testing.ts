@@ -2,6 +2,7 @@
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
+import { addAbortSignal } from "node:stream";
 import { parse } from "./address.js";
 import { Refused } from "./errors.js";
 import { askOnce } from "./line.js";
@@ -15,6 +16,7 @@ export interface DevServerOptions {
   readonly args?: readonly string[];
 }
 
+const READY_WITHIN_MS = 10_000;
 const ANSWER_WITHIN_MS = 10_000;
 
 /** Those that run; they end with this program. */
@@ -44,9 +46,13 @@ export class DevServer implements AsyncDisposable {
     await once(child, "spawn"); // Throws what `spawn` says, such as ENOENT.
     running.add(child);
     let said = "";
-    for await (const part of child.stdout) {
-      said += part;
-      if (said.includes("\n")) break;
+    try {
+      for await (const part of addAbortSignal(AbortSignal.timeout(READY_WITHIN_MS), child.stdout)) {
+        said += part;
+        if (said.includes("\n")) break;
+      }
+    } catch {
+      said += `no line for ${READY_WITHIN_MS} ms`;
     }
     const port = /^ready on port (\d+)$/m.exec(said)?.[1];
     const server = new DevServer(child, Number(port));

@@ -3,7 +3,10 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { connect } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 import { Locks, Refused, Unreachable } from "../src/index.js";
 import { DevServer } from "../src/testing.js";
@@ -44,6 +47,14 @@ test("a fence falls while the server is silent", async () => {
 test("what is no devserver is an error", async () => {
   await assert.rejects(DevServer.start({ program: "/there/is/none" }), { code: "ENOENT" });
   await assert.rejects(DevServer.start({ program: "true" }), /true devserver does not start/);
+});
+
+test("a program that says nothing is not waited for, nor is its child, which keeps the pipe open", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "tether-"));
+  const program = join(folder, "silent");
+  await writeFile(program, "#!/bin/sh\nsleep 20\nexit\n", { mode: 0o700 });
+  await assert.rejects(DevServer.start({ program }), /silent devserver does not start: no line/);
+  await rm(folder, { recursive: true });
 });
 
 test("it neither keeps a program alive nor outlives it", async () => {
