@@ -7,6 +7,8 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 
 /**
  * {@code tether devserver}, for the tests of programs that use locks: the module's engine in one
@@ -25,6 +27,7 @@ import java.util.List;
  */
 public final class TetherDevServer implements AutoCloseable {
     private static final String READY = "ready on port ";
+    private static final Duration READY_WITHIN = Duration.ofSeconds(10);
     private static final int CONNECT_WITHIN_MS = 10_000;
 
     private final Process process;
@@ -45,20 +48,26 @@ public final class TetherDevServer implements AutoCloseable {
      * @throws IOException the command is not there, or it did not start
      */
     public static TetherDevServer start(String... options) throws IOException {
-        String command = System.getenv("TETHER_PROGRAM");
-        List<String> words = new ArrayList<>();
-        words.add(command == null || command.isEmpty() ? "tether" : command);
-        words.addAll(List.of("devserver", "--port", "0"));
+        String named = System.getenv("TETHER_PROGRAM");
+        return start(named == null || named.isEmpty() ? "tether" : named, READY_WITHIN, options);
+    }
+
+    static TetherDevServer start(String program, Duration within, String... options)
+            throws IOException {
+        List<String> words = new ArrayList<>(List.of(program, "devserver", "--port", "0"));
         words.addAll(List.of(options));
         Process process =
                 new ProcessBuilder(words).redirectError(ProcessBuilder.Redirect.INHERIT).start();
         Thread atExit = new Thread(process::destroyForcibly);
         Runtime.getRuntime().addShutdownHook(atExit);
         String line =
-                new BufferedReader(
-                                new InputStreamReader(
-                                        process.getInputStream(), StandardCharsets.UTF_8))
-                        .readLine();
+                CompletableFuture.supplyAsync(
+                                () -> firstLine(process), TetherDevServer::runInADaemon)
+                        .completeOnTimeout(
+                                "nothing for " + within.toMillis() + " ms",
+                                within.toMillis(),
+                                TimeUnit.MILLISECONDS)
+                        .join();
         if (line == null || !line.startsWith(READY)) {
             end(process, atExit);
             throw new IOException(words + " said " + line);
@@ -124,6 +133,22 @@ public final class TetherDevServer implements AutoCloseable {
     @Override
     public void close() {
         end(process, atExit);
+    }
+
+    private static String firstLine(Process process) {
+        try {
+            return new BufferedReader(
+                            new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8))
+                    .readLine();
+        } catch (IOException error) {
+            return error.toString();
+        }
+    }
+
+    private static void runInADaemon(Runnable task) {
+        Thread thread = new Thread(task, "tether-devserver");
+        thread.setDaemon(true);
+        thread.start();
     }
 
     private static void end(Process process, Thread atExit) {

@@ -7,12 +7,15 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
 import java.net.Socket;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
 
 /** As a user's test has it. */
 @Timeout(300)
@@ -65,5 +68,19 @@ class TetherDevServerTest {
         assertThrows(IOException.class, () -> new Socket("127.0.0.1", server.port()).close());
         assertThrows(IOException.class, () -> TetherDevServer.start("--no-such-option"));
         assertTrue(server.uri().endsWith(":" + server.port()));
+    }
+
+    /** Nor is its child, which keeps the pipe open. */
+    @Test
+    @Timeout(15)
+    void aProgramThatSaysNothingIsNotWaitedFor(@TempDir Path folder) throws IOException {
+        Path silent = Files.writeString(folder.resolve("silent"), "#!/bin/sh\nsleep 20\nexit\n");
+        assertTrue(silent.toFile().setExecutable(true));
+        IOException error =
+                assertThrows(
+                        IOException.class,
+                        () -> TetherDevServer.start(silent.toString(), Duration.ofMillis(500)));
+        assertTrue(error.getMessage().contains(silent + ", devserver"), error.getMessage());
+        assertTrue(error.getMessage().endsWith("said nothing for 500 ms"), error.getMessage());
     }
 }
