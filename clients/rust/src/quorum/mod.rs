@@ -350,7 +350,7 @@ impl Guard {
         }
     }
 
-    /// Gives it back, and waits until each server that can be reached has taken it.
+    /// Gives it back, and waits until each server that can be reached has taken it or refused to.
     ///
     /// # Errors
     /// Why it was not held any more.

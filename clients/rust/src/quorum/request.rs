@@ -230,7 +230,8 @@ impl Task {
         };
         let is_it = |asked: &Holder| asked.id == id;
         if !self.asked[server].as_ref().is_some_and(is_it) {
-            if event.is_last() {
+            // The connection sends again what was refused (P-REL-5).
+            if event.is_last() || matches!(event, Event::Releasing { .. }) {
                 self.leaving
                     .retain(|(other, asked)| (*other, asked.id) != (server, id));
             }

@@ -61,6 +61,25 @@ async fn one_has_the_lock_and_the_next_gets_it_with_a_greater_token() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_refuses_the_release_takes_it_later() {
+    let servers = three();
+    let quorum = connect(&servers).await;
+    let held = soon(quorum.lock("report").acquire()).await.unwrap();
+    holds_everywhere(&servers).await;
+    let mut refusing = servers[0].resp2();
+    refusing.run("ACL SETUSER default -lock.release");
+    soon(held.release()).await.unwrap();
+    assert_eq!(super::holds(&servers[0]), 1);
+    refusing.run("ACL SETUSER default +lock.release");
+    soon(async {
+        while super::holds(&servers[0]) > 0 {
+            sleep(A_MOMENT).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_rise_whichever_majority_grants() {
     let mut servers = three();
     let mut last = 0;
