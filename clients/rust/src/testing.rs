@@ -3,7 +3,11 @@
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
+
+const READY_WITHIN: Duration = Duration::from_secs(10);
 
 /// `tether devserver`, with levers that bring about what is hard to bring about on a server: the module's own engine in one process,
 /// on a free port, that ends when this is dropped. Start one for each test.
@@ -58,10 +62,15 @@ impl DevServer {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()?;
-        let mut line = String::new();
-        if let Some(output) = process.stdout.take() {
-            BufReader::new(output).read_line(&mut line)?;
-        }
+        let output = process.stdout.take();
+        let (said, first) = mpsc::channel();
+        // In a thread, since a read has no time limit, and a child of the program may keep the pipe open.
+        thread::spawn(move || {
+            let mut line = String::new();
+            let _ = output.map(|output| BufReader::new(output).read_line(&mut line));
+            let _ = said.send(line);
+        });
+        let line = first.recv_timeout(READY_WITHIN).unwrap_or_default();
         let port = line.trim_end().strip_prefix("ready on port ");
         match port.and_then(|port| port.parse().ok()) {
             Some(port) => Ok(DevServer { process, port }),
@@ -69,7 +78,7 @@ impl DevServer {
                 let _ = process.kill();
                 process.wait()?;
                 Err(io::Error::other(format!(
-                    "it said {line:?}, and not its port"
+                    "it said {line:?}, and not its port, within {READY_WITHIN:?}"
                 )))
             }
         }

@@ -2,6 +2,7 @@
 
 use super::*;
 use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
 use tether_client::testing::DevServer;
 
 fn program() -> OsString {
@@ -67,4 +68,16 @@ fn what_is_no_devserver_is_an_error() {
     let none: [&str; 0] = [];
     assert!(DevServer::start_at("true", none).is_err());
     assert!(DevServer::start_at("/there/is/none", none).is_err());
+}
+
+/// Nor is its child, which keeps the pipe open.
+#[test]
+fn a_program_that_says_nothing_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let silent = folder.path().join("silent");
+    std::fs::write(&silent, "#!/bin/sh\nsleep 20\nexit\n").unwrap();
+    std::fs::set_permissions(&silent, PermissionsExt::from_mode(0o700)).unwrap();
+    let none: [&str; 0] = [];
+    let error = DevServer::start_at(&silent, none).unwrap_err();
+    assert!(error.to_string().ends_with("within 10s"), "{error}");
 }
