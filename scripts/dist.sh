@@ -249,7 +249,7 @@ try_in_new_root() {
     within dpkg --verify tether || die "its files are not as the package says"
     # A server that needs it would not start again.
     ! within apt-get -qq -y purge tether > "$TMP/log" 2>&1 || die "it is removed although a server loads it"
-    grep -q '^/etc/redis/redis.conf$' "$TMP/log" || { cat "$TMP/log" >&2; die "it does not say which server loads it"; }
+    grep -q '^/etc/redis/redis.conf:[0-9]*:loadmodule' "$TMP/log" || { cat "$TMP/log" >&2; die "it does not say which server loads it"; }
     try tether "${started[@]}"
     within sed -i /tether/d /etc/redis/redis.conf
     within apt-get -qq -y purge tether > "$TMP/log" 2>&1 || { cat "$TMP/log" >&2; die "it cannot be removed"; }

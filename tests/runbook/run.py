@@ -32,7 +32,7 @@ SECTIONS = {
     "After a failover": 1,
     "Out of memory": 1,
     "Load the module into a running server": 1,
-    "Upgrade": 2,
+    "Upgrade": 3,
     "Downgrade": 1,
     "Remove": 3,
 }
@@ -342,47 +342,58 @@ def test_out_of_memory():
 
 
 def test_the_module_is_loaded_into_a_running_server():
-    with Daemon(module=False) as server:
-        Operator(server).run_all(blocks("Load the module into a running server")[0])
+    with Daemon("appendonly yes", module=False) as server:
+        # A setting that a rewrite writes down, since it is not at its default.
+        operator = Operator(server, {"tether.peer-timeout 10000": "tether.peer-timeout 12000"})
+        operator.run_all(blocks("Load the module into a running server")[0])
         assert isinstance(server.say("LOCK.ACQUIRE report"), int)
+        server.stop()
+        server.boot()
+        assert isinstance(server.say("LOCK.ACQUIRE report"), int)
+        assert "12000" in server.say("CONFIG GET tether.peer-timeout")
+        assert "tether.conf" in server.conf.read_text()
 
 
 def test_a_server_and_its_replica_are_upgraded_and_one_goes_back():
-    with Daemon() as master, Daemon() as replica:
-        replica.say(f"REPLICAOF 127.0.0.1 {master.port}")
-        replica.say("CONFIG REWRITE")
+    with Daemon() as master, Daemon(f"replicaof 127.0.0.1 {master.port}") as replica:
         at_master, at_replica = Operator(master, replica=replica), Operator(replica)
-        library, hand_over = blocks("Upgrade")
+        copy, restart, hand_over = blocks("Upgrade")
+        library = copy + restart
         for server in [master, replica]:
             for name in ["libtether.so", "libtether.so.former"]:
                 shutil.copy(MODULE, server.path / name)
 
-        def files(server: Daemon) -> int:
+        def inode(server: Daemon) -> int:
             return (server.path / "lib/libtether.so").stat().st_ino
 
-        before = files(replica)
+        before = inode(replica)
         at_replica.run_all(library)
-        assert files(replica) != before, "the library was overwritten in place"
+        assert inode(replica) != before, "the library was overwritten in place"
         up = lambda: "master_link_status:up" in at_master.run(hand_over[0])
         eventually("the replica's link", up)
         eventually("a replica that is online", lambda: "state=online" in master.say("INFO replication"))
         eventually("a hand-over", lambda: at_master.attempt(hand_over[1])[0] == 0)
         eventually("the hand-over's end", lambda: "slave" in at_master.run(hand_over[2]))
+        at_master.run_all(hand_over[3:])
         at_master.run_all(library)
+        assert "slave" in at_master.run("redis-cli ROLE"), "two masters, which grant a lock twice"
         assert "master" in at_replica.run("redis-cli ROLE")
 
         setting = "tether.log-max-len"
         replica.say(f"CONFIG SET {setting} 7")
         replica.say("CONFIG REWRITE")
-        assert setting in replica.conf.read_text()
+        files = [replica.conf, replica.path / "tether.conf"]
+        assert all(setting in file.read_text() for file in files)
         at_replica.run_all(blocks("Downgrade")[0])
-        assert setting not in replica.conf.read_text()
+        assert not any(setting in file.read_text() for file in files)
+        assert "master" in at_replica.run("redis-cli ROLE")
         assert not (replica.path / "lib/libtether.so.new").exists()
 
 
 def test_the_module_is_removed():
     alone, beside, migration = blocks("Remove")
     with Daemon("appendonly yes") as server:
+        server.conf.chmod(0o640)
         server.say("SET key value")
         odd = '"a key with \' and \\""'
         server.say(f"SET {odd} value")
@@ -393,12 +404,20 @@ def test_the_module_is_removed():
             operator = Operator(server, {"6390": port})
             ping = "redis-cli -p 6390 PING"
             operator.run_all(beside)
+            assert (server.path / "redis.conf.new").stat().st_mode & 0o777 == 0o640, "others read its passwords"
             try:
                 eventually("the second server", lambda: operator.attempt(ping)[0] == 0)
+                holder = server.connect()
+                holder.run("LOCK.ACQUIRE report")
+                _, said = operator.attempt(migration[0])
+                assert said.strip() in section("Remove").replace("\n", " "), said
+                holder.run("LOCK.RELEASE report")
                 operator.run_all(migration)
             finally:
                 operator.attempt("redis-cli -p 6390 SHUTDOWN NOSAVE")
         else:
+            looked = next(at for at, line in enumerate(alone) if line.startswith("tether ls"))
+            assert alone[looked + 1] == "redis-cli SAVE", "what is taken between the two keeps the server from starting"
             Operator(server).run_all(alone)
             # A server that writes its first append-only file refuses to stop.
             is_written = re.compile("aof_rewrite_in_progress:0\r?\naof_rewrite_scheduled:0")
@@ -410,15 +429,35 @@ def test_the_module_is_removed():
         assert server.say("GET key") == "value"
 
 
+def test_the_package_stays_while_a_server_needs_it():
+    with Daemon() as server:
+        script = server.path / "prerm"
+        folders = "/etc/redis /etc/valkey /etc/redis.conf /etc/valkey.conf"
+        text = (PROJECT / "packaging/prerm").read_text()
+        assert folders in text
+        script.write_text(text.replace(folders, str(server.path / "data")))
+        conf = server.path / "data/redis.conf"
+        removal = next(line for line in blocks("Remove")[0] if "loadmodule" in line)
+        removal = removal.replace("/etc/redis/redis.conf", str(conf))
+        operator = Operator(server)
+        for line in [*blocks("Load the module when a server starts", "conf")[0], "tether.quarantine 3000"]:
+            conf.write_text(f"port 6379\n{line}\n# tether.log-max-len 7\n")
+            code, said = operator.attempt("sh prerm remove")
+            assert code == 1 and f"{conf}:2:{line}\n" in said, said
+            operator.run(removal)
+            assert operator.attempt("sh prerm remove") == (0, "")
+
+
 def test_a_server_with_the_module_does_not_start():
     text = section("A server with the module does not start")
     load, include = blocks("Load the module when a server starts", "conf")[0]
-    cases = {
-        "Can't load module from": [load, load],
-        "Module Configuration detected without loadmodule": [include],
-        "Fatal error, can't open config file": [load, include.replace(".conf", ".gone")],
-    }
-    for said, lines in cases.items():
+    cases = [
+        ("Can't load module from", [load, load]),
+        ("Module Configuration detected without loadmodule", [include]),
+        ("Module Configuration detected without loadmodule", [load, include, "tether.quarantin 3000"]),
+        ("Fatal error, can't open config file", [load, include.replace(".conf", ".gone")]),
+    ]
+    for said, lines in cases:
         assert said in text, f"no row for {said}"
         with Daemon(module=False) as server:
             server.stop()
@@ -436,6 +475,10 @@ def test_a_server_with_the_module_does_not_start():
                 assert "tether is loaded already" in done.stdout, done.stdout
                 look = next(piece for piece in text.split("`") if piece.startswith("grep "))
                 assert len(Operator(server).run(look).splitlines()) == 2
+            if "tether.quarantin 3000" in lines:
+                row = next(line for line in text.splitlines() if said in line)
+                look = next(piece for piece in row.split("`") if piece.startswith("grep "))
+                assert "tether.quarantin 3000" in Operator(server).run(look)
 
 
 def test_a_module_with_a_command_of_the_same_name():
