@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import multiprocessing
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import pytest
+import redis
 
 from tether_locks import Locks as ThreadLocks
 from tether_locks import Lost, Refused, Stale, Taken, Unreachable
@@ -423,6 +426,37 @@ held.check_server()
 """
     ran = subprocess.run([sys.executable, "-c", program], check=False, stderr=subprocess.DEVNULL)
     assert bool(ran.returncode) == bool(end)
+    free(server)
+
+
+def child_that_ends(url: str) -> None:
+    held = ThreadLocks(url, grace=600).lock("child").acquire()
+    held.check_server()
+
+
+def child_whose_thread_goes_on(url: str) -> None:
+    held = ThreadLocks(url, grace=600).lock("child").acquire()
+
+    def work() -> None:
+        time.sleep(1)
+        held.check_server()
+        redis.Redis.from_url(url).set("done", 1)
+
+    threading.Thread(target=work).start()
+
+
+@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
+@pytest.mark.parametrize("target", [child_that_ends, child_whose_thread_goes_on])
+def test_the_end_of_a_child_process_leaves_nothing_for_the_grace(
+    server: Server, method: str, target: Callable[[str], None]
+) -> None:
+    """multiprocessing ends its children by `os._exit`, after their threads."""
+    with ThreadLocks(server.url) as locks, locks.lock("parent"):
+        child = multiprocessing.get_context(method).Process(target=target, args=(server.url,))
+        child.start()
+        child.join(DEADLINE_S)
+        assert child.exitcode == 0
+        assert server.held("done") == (target is child_whose_thread_goes_on)
     free(server)
 
 

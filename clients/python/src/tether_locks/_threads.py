@@ -23,6 +23,8 @@ import functools
 import inspect
 import itertools
 import os
+import multiprocessing.process
+import multiprocessing.util
 import queue
 import socket
 import threading
@@ -47,6 +49,8 @@ R = TypeVar("R")
 
 # A program that ends does not wait for longer.
 END_WITHIN_S = 0.5
+# In a child of multiprocessing: after whatever else ends there, which may still need a lock.
+LAST_PRIORITY = -1000
 # Python runs signal handlers in its main thread, and a signal that comes in the moment before that
 # thread sleeps does not wake it.
 HANDLE_SIGNALS_WITHIN_S = 0.1
@@ -77,6 +81,8 @@ class _Portal:
         self.loop = _Loop()
         for work in (self._run, self._reap):
             threading.Thread(target=work, name="tether-locks", daemon=True).start()
+        if multiprocessing.process.parent_process() is not None:
+            multiprocessing.util.Finalize(None, _end_of_child, (self,), exitpriority=LAST_PRIORITY)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -333,6 +339,23 @@ def _end_of_program() -> None:
         portal.post(functools.partial(close_all, portal.loop))
         portal.post(done.set)
         done.wait(END_WITHIN_S)
+
+
+def _end_of_child(portal: _Portal) -> None:
+    """Do the same in a child of multiprocessing, which may end without running `atexit`.
+
+    It finalizes before it waits for its threads, whose locks are theirs until they end.
+    """
+    if portal is not _portals.get("here"):
+        return
+
+    def end() -> None:
+        mine = (threading.current_thread(), threading.main_thread())
+        while others := [t for t in threading.enumerate() if t not in mine and not t.daemon]:
+            others[0].join()
+        _end_of_program()
+
+    threading.Thread(target=end, name="tether-locks-end").start()
 
 
 def _here() -> _Portal:
