@@ -70,6 +70,6 @@ def test_in_the_middle_the_old_lock_goes_on_when_the_connection_breaks(
         assert 0 < server.client.pttl("report") <= 30000
         server.kill_clients()  # tether's lock ends with the connection, the old one does not.
         eventually(lambda: not server.held("report:lock"))
-        eventually(lambda: "the lock was lost" in caplog.text)
+        eventually(lambda: "lost lock 'report:lock'" in caplog.text)
         assert server.held("report")
     assert not server.held("report")

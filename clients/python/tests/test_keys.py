@@ -428,6 +428,6 @@ def test_what_happens_is_logged_and_no_password_is(
             locks.lock("report").acquire()
     finally:
         server.run("ACL", "DELUSER", "ann")
-    assert "lost ('report',): the lock was lost: deleted" in caplog.text
+    assert "lost lock 'report': deleted" in caplog.text
     assert "connected to" in caplog.text
     assert "seCRET" not in caplog.text

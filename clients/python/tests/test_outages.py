@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import pathlib
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -17,7 +18,7 @@ import tether_locks.asyncio as aio
 from tether_locks import Locks, Lost, Refused, Taken, Unreachable
 from tether_locks._connect import Places
 
-from .conftest import DEADLINE_S, Server, eventually
+from .conftest import DEADLINE_S, Server, eventually, free_port
 
 # With and without a session.
 BOTH: list[dict[str, Any]] = [{}, {"grace": 20}]
@@ -150,6 +151,60 @@ def test_what_another_attempt_would_not_change_ends_a_wait(server: Server) -> No
     wrong = server.url.replace("redis://", "redis://nobody:wrong@")
     with Locks(wrong) as locks, pytest.raises(Refused):
         locks.lock("a").acquire()
+
+
+@pytest.mark.parametrize(
+    ("address", "cause"),
+    [
+        ("127.0.0.1:{}", "127.0.0.1:{}: Connection refused"),
+        ("localhost:{}", "localhost:{}: Connection refused"),
+        ("no.such.host.invalid:{}", "no.such.host.invalid:{}: "),
+    ],
+)
+def test_a_server_that_is_not_there_is_named_with_the_cause(
+    caplog: pytest.LogCaptureFixture, address: str, cause: str
+) -> None:
+    """By each error, and once in the log: a wait without a limit shows nothing else."""
+    port = free_port()
+    cause = "no connection to " + cause.format(port)
+    with Locks(f"redis://ann:seCRET@{address.format(port)}") as locks:
+        for wait, text in ((0, cause), (1.5, f"no answer in the time to wait: {cause}")):
+            with pytest.raises(Unreachable) as error:
+                locks.lock("a", wait=wait).acquire()
+            assert str(error.value).startswith(text)
+    warnings = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert len(warnings) == 1
+    assert warnings[0].startswith(cause)
+    assert warnings[0].endswith("; trying on")
+    assert "seCRET" not in caplog.text
+
+
+def test_a_server_that_says_nothing_is_named_and_waited_for_once_without_a_wait(
+    own: Server,
+) -> None:
+    where = f"127.0.0.1:{own.port}"
+    with own.silent(), Locks(own.url, connect_timeout=1) as locks:
+        for wait, text in ((0.1, f"in the time to wait from {where}"), (0, f"{where} in 1.0 s")):
+            with pytest.raises(Unreachable, match=text):
+                locks.lock("a", wait=wait).acquire()
+    with Locks(own.url, fence=1) as locks:
+        locks.lock("a").acquire().release()
+        with own.silent(), pytest.raises(Unreachable, match=f"no answer from {where}: silence"):
+            locks.lock("a", wait=0).acquire()
+
+
+def test_each_outage_is_logged_once(own: Server, caplog: pytest.LogCaptureFixture) -> None:
+    def said() -> int:
+        return caplog.text.count("Connection refused; trying on")
+
+    with Locks(own.url, grace=60) as locks:
+        for number in range(3):
+            assert said() == number
+            locks.lock("a").acquire().release()
+            own.crash()
+            eventually(lambda number=number: said() > number)  # type: ignore[misc]
+            time.sleep(1)  # Several attempts.
+            own.start()
 
 
 # ---- releases ----

@@ -452,7 +452,8 @@ def test_the_end_of_a_child_process_leaves_nothing_for_the_grace(
 ) -> None:
     """multiprocessing ends its children by `os._exit`, after their threads."""
     with ThreadLocks(server.url) as locks, locks.lock("parent"):
-        child = multiprocessing.get_context(method).Process(target=target, args=(server.url,))
+        context: Any = multiprocessing.get_context(method)
+        child = context.Process(target=target, args=(server.url,))
         child.start()
         child.join(DEADLINE_S)
         assert child.exitcode == 0

@@ -32,6 +32,7 @@ class Settings:
     connect_timeout: float = 5000.0
     is_cluster: bool = False
     knows_suspend: bool = True
+    where: str = "the server"  # In messages.
     random: Callable[[], float] = field(default=random.random)
 
 

@@ -17,13 +17,16 @@ from ._ask import Event, Order, Settings
 from ._connect import CHUNK, Greeted
 from .clock import now
 from .core import Core
-from .errors import LockError
+from .errors import LockError, Lost
 from .resp import Malformed, encode
 
 if TYPE_CHECKING:
     from ._cluster import Cluster
 
 log = logging.getLogger("tether_locks")
+
+# That no server can be reached is said again after so long, in milliseconds.
+WARN_EVERY = 60_000.0
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
@@ -90,6 +93,8 @@ class Client:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._parted: asyncio.Event = asyncio.Event()
+        self._logged: LockError | None = None
+        self._warn_at = 0.0
         _clients.add(self)
 
     @property
@@ -131,8 +136,22 @@ class Client:
         for order in orders:
             self._obey(order)
         self._set_timer()
+        self._log_failure()
         if core.is_closed and core.link == "none":
             self._parted.set()
+
+    def _log_failure(self) -> None:
+        """Say why there is no connection; loudly if somebody waits for one who may not know."""
+        failure, core = self.core.failure, self.core
+        if failure is None:
+            self._warn_at = 0.0
+        elif failure is not self._logged and not core.is_wanted:
+            log.info("%s", failure)
+        elif failure is not self._logged:
+            is_due = core.now >= self._warn_at
+            self._warn_at = core.now + WARN_EVERY if is_due else self._warn_at
+            log.log(logging.WARNING if is_due else logging.INFO, "%s; trying on", failure)
+        self._logged = failure
 
     def _obey(self, order: Order) -> None:
         if order.kind == "connect":
@@ -183,7 +202,7 @@ class Client:
         self.writers.add(greeted.writer)
         log.info("connected to %s", greeted.writer.get_extra_info("peername"))
         try:
-            self.do(lambda: self.core.connected(greeted.is_unix))
+            self.do(lambda: self.core.connected(greeted.is_unix, greeted.where))
             await self._read(greeted)
         except Exception:
             log.exception("a fault of this client; it leaves the connection")
@@ -195,7 +214,6 @@ class Client:
 
     def _not_open(self, error: LockError) -> None:
         if self._attempt is asyncio.current_task():
-            log.info("no connection: %s", error)
             self._attempt = None
             self.do(lambda: self.core.unreached(error))
 
@@ -227,8 +245,21 @@ class Client:
 
 
 def _log(event: Event) -> None:
-    names = getattr(event.handle, "names", "")
-    if event.kind in ("lost", "releasing", "ended", "warning"):
-        log.warning("%s %s: %s", event.kind, names, event.error)
+    names, error = _said(getattr(event.handle, "names", "")), event.error
+    if isinstance(error, Lost) and event.kind == "lost":
+        log.warning("lost lock %s: %s", names, error.reason)
+    elif event.kind == "releasing":
+        log.warning("the server refused to release lock %s, and is asked again: %s", names, error)
+    elif event.kind == "ended":
+        log.warning("the watch of %s ended: %s", names, error)
+    elif event.kind == "warning":
+        log.warning("%s", error)
     else:
-        log.debug("%s %s %s", event.kind, names, event.value or event.error or "")
+        log.debug("%s %s %s", event.kind, names, event.value or error or "")
+
+
+def _said(names: str | bytes | tuple[str | bytes, ...]) -> str:
+    """Return names as a reader knows them."""
+    if isinstance(names, tuple):
+        return ", ".join(map(_said, names))
+    return repr(names if isinstance(names, str) else names.decode(errors="backslashreplace"))

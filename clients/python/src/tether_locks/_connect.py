@@ -7,7 +7,6 @@ own, since redis-py would connect anew, time out and retry by itself (P-CONN-1).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ipaddress
 import os
 import socket
@@ -65,6 +64,7 @@ class Greeted:
         self.frames: list[Any] = []
         self.is_unix = False
         self.address: Address = ("", 0)  # As it was asked for.
+        self.where = ""  # That, or its socket, in messages.
         self.slots: list[Any] = []  # What CLUSTER SLOTS says.
 
     @property
@@ -88,6 +88,15 @@ class Place:
         self._pool = pool
 
     @property
+    def where(self) -> str:
+        """Return what to call it in messages."""
+        return _where(self._settings) if self._pool is None else self._master
+
+    @property
+    def _master(self) -> str:
+        return f"the master {self._pool.service_name!r}"
+
+    @property
     def address(self) -> Address:
         """Return host and port."""
         return self._settings.get("host", "localhost"), self._settings.get("port", 6379)
@@ -107,7 +116,11 @@ class Place:
             host, port = await self._ask_sentinels(within / 2)
             settings = {**settings, "host": host, "port": port}
         for _ in range(HOPS + 1):
-            greeted, role = await self._greet(kind(**settings), name)
+            where = _where(settings)
+            try:
+                greeted, role = await self._greet(kind(**settings), name)
+            except (OSError, RedisError, Malformed) as error:
+                raise _as_ours(error, where) from error
             if not isinstance(role, list) or role[0] != b"slave":
                 greeted.address = (settings.get("host", "localhost"), settings.get("port", 6379))
                 return greeted
@@ -117,13 +130,16 @@ class Place:
             settings = {**settings, "host": role[1].decode(), "port": role[2]}
             if settings.pop("path", None) is not None:
                 kind = Connection
-        raise Unreachable("this server is a replica, and names no master that is one", "REPLICA")
+        text = f"{where}: this server is a replica, and names no master that is one"
+        raise Unreachable(text, "REPLICA")
 
     async def _greet(self, connection: Any, name: str) -> tuple[Greeted, Any]:
         """P-CONN-2, P-CONN-3; and ROLE, which a user may not be allowed to ask."""
         await _choose_address(connection)
         await connection._connect()
+        where = _where(vars(connection))
         greeted = Greeted(connection._reader, connection._writer)
+        greeted.where = where
         # redis-py warns of connections that are dropped while they look open.
         connection._reader = connection._writer = None
         greeted.is_unix = isinstance(connection, UnixDomainSocketConnection)
@@ -140,12 +156,12 @@ class Place:
             while len(greeted.frames) < len(words):
                 data = await greeted.reader.read(CHUNK)
                 if not data:
-                    raise Unreachable("the connection ended at once")
+                    raise Unreachable(f"the connection to {where} ended at once")
                 greeted.frames += greeted.parser.feed(data)
             replies, greeted.frames = greeted.frames[: len(words)], greeted.frames[len(words) :]
             for reply in (replies[0], *replies[2:role_at], *replies[role_at + 1 :]):
                 if isinstance(reply, ReplyError):
-                    raise _refused(reply)
+                    raise _refused(reply, where)
             greeted.slots = replies[-1] if self._is_cluster else []
             return greeted, replies[role_at]
         except BaseException:
@@ -160,12 +176,16 @@ class Place:
         sentinels = self._pool.sentinel_manager.sentinels
         asking = [asyncio.ensure_future(self._ask_sentinel(each)) for each in sentinels]
         named: Counter[tuple[str, int]] = Counter()
+        why = ""
         try:
             for answer in asyncio.as_completed(asking, timeout=within):
-                with contextlib.suppress(OSError, RedisError, ValueError):
+                try:
                     named[await answer] += 1
-                    if max(named.values()) > len(sentinels) / 2:
-                        break
+                except (OSError, RedisError, ValueError) as error:
+                    why = why or f": {_cause(error)}"
+                    continue
+                if max(named.values()) > len(sentinels) / 2:
+                    break
         except asyncio.TimeoutError:
             pass
         finally:
@@ -173,7 +193,7 @@ class Place:
                 each.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
         if not named:
-            raise Unreachable("no Sentinel names a master")
+            raise Unreachable(f"no Sentinel names {self._master}{why}")
         return named.most_common(1)[0][0]
 
     async def _ask_sentinel(self, sentinel: Any) -> tuple[str, int]:
@@ -273,10 +293,10 @@ async def _auth(connection: Any) -> tuple[str, ...]:
     return ("AUTH", *(("default", *credentials) if len(credentials) == 1 else credentials))
 
 
-def _refused(error: ReplyError) -> LockError:
+def _refused(error: ReplyError, where: str) -> LockError:
     code = code_of(error)
     if code in MOMENTARY or code in NOT_HERE:
-        return Unreachable(str(error), code)
+        return Unreachable(f"{where}: {error}", code)
     return Refused(str(error))
 
 
@@ -293,6 +313,11 @@ class Places:
         self.all = list(_places(server, options, is_cluster))
         name = name or self.all[0].client_name
         self._name = client_name() if name is None else _printable(name)
+
+    @property
+    def where(self) -> str:
+        """Return what to call them in messages."""
+        return ", ".join(place.where for place in self.all)
 
     async def open(self, within: float) -> Greeted:
         """Open a connection to a master, or raise what was wrong with the last one tried.
@@ -317,9 +342,7 @@ class Places:
         try:
             return await asyncio.wait_for(place.open(self._name, within), within)
         except asyncio.TimeoutError:
-            raise Unreachable("no connection to the server in time") from None
-        except (OSError, RedisError, Malformed) as error:
-            raise _as_ours(error) from error
+            raise Unreachable(f"no answer from {place.where} in {within:.1f} s") from None
 
 
 def worst(errors: list[LockError]) -> LockError:
@@ -409,7 +432,22 @@ def _printable(name: str) -> str:
     return "".join(c if "!" <= c <= "~" else "_" for c in name)[:LONGEST_NAME]
 
 
-def _as_ours(error: Exception) -> LockError:
+def _where(settings: dict[str, Any]) -> str:
+    host, port = settings.get("host", "localhost"), settings.get("port", 6379)
+    path: str | None = settings.get("path")
+    return path or (f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+
+
+def _as_ours(error: Exception, where: str) -> LockError:
     if isinstance(error, ssl.SSLError) and not isinstance(error, _BROKEN_TLS):
-        return Refused(f"TLS failed: {error}", "TLS")
-    return Unreachable(f"no connection to the server: {error or type(error).__name__}")
+        return Refused(f"{where}: TLS failed: {error}", "TLS")
+    return Unreachable(f"no connection to {where}: {_cause(error)}")
+
+
+def _cause(error: Exception) -> str:
+    """Return what went wrong; asyncio adds the address once more, as a tuple."""
+    if isinstance(error, socket.gaierror):
+        return str(error.strerror)
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.errno:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__

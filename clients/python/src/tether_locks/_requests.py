@@ -274,7 +274,7 @@ class Requests:
         elif request.phase is Phase.QUEUED and is_up:
             error = Taken()
         else:
-            error = Unreachable("no answer from the server in the time to wait")
+            error = self._core.no_answer_in_time()
         self._tell(request, "refused", error)
         self._forget_handles(request)
         self._give_up(request)
@@ -704,7 +704,7 @@ class Requests:
                 and not request.ask.waits
                 and reason != "demoted"  # P-ACQ-8.
             ):
-                self._refuse(request, Unreachable(f"no answer from the server: {reason}"))
+                self._refuse(request, Unreachable(f"no answer from {self._core.where}: {reason}"))
             else:
                 request.has_waited |= request.phase is Phase.WAITING
                 request.phase = Phase.QUEUED

@@ -22,9 +22,9 @@ import contextlib
 import functools
 import inspect
 import itertools
-import os
 import multiprocessing.process
 import multiprocessing.util
+import os
 import queue
 import socket
 import threading

@@ -423,7 +423,7 @@ class Locks(Maker[Lock]):
             raise ValueError(f"{stop_within} is not a time in seconds")
         self._server = server  # Sentinels know their pool by a weak reference.
         self._places = functools.partial(Places, server, options, name, cluster)
-        self._places()  # Which refuses what makes no sense.
+        places = self._places()  # Which refuses what makes no sense.
         self._settings = Settings(
             grace=None if grace is None else milliseconds(grace),
             stop_within=stop_within * 1000,
@@ -431,6 +431,7 @@ class Locks(Maker[Lock]):
             connect_timeout=milliseconds(connect_timeout),
             is_cluster=cluster,
             knows_suspend=KNOWS_SUSPEND,
+            where=places.where,
         )
         self._clients: dict[asyncio.AbstractEventLoop, Client | Cluster] = {}
 

@@ -57,6 +57,8 @@ class Core:
         self.orders: list[Order] = []
         self.link = "none"
         self._link_since = now
+        self.where = settings.where  # In messages; of the connection that there is.
+        self.failure: LockError | None = None  # Of the last attempt, until one succeeds.
         self._is_unix = False
         self._replies: deque[tuple[float, Then]] = deque()
         self.answered_sent = now  # When the command was sent that is answered now.
@@ -141,9 +143,10 @@ class Core:
 
     # ---- the connection ----
 
-    def connected(self, is_unix: bool = False) -> None:
+    def connected(self, is_unix: bool = False, where: str | None = None) -> None:
         """The connection that was ordered is open; HELLO, its name and database are done."""
         self._link_since = self.now
+        self.where = where or self.settings.where
         self._is_unix = is_unix
         self._replies.clear()
         if self.secret is not None:
@@ -160,6 +163,7 @@ class Core:
         self._connect_later()
 
     def _end_attempt(self, error: LockError) -> None:
+        self.failure = error
         is_final = not isinstance(error, Unreachable)
         self.requests.unreached(error, is_final)
         if is_final:
@@ -175,7 +179,7 @@ class Core:
         if self.is_closed:
             self._close_at = None
             return
-        early = Unreachable("the connection ended before its greeting was answered")
+        early = Unreachable(f"the connection to {self.where} ended before it was greeted")
         if was == "greeting":
             self.unreached(early)
             return
@@ -231,13 +235,19 @@ class Core:
         self.link = "opening"
         self.orders.append(Order("connect"))
 
+    def no_answer_in_time(self) -> Unreachable:
+        """Why a wait ends without an answer."""
+        why = f" from {self.where}" if self.failure is None else f": {self.failure}"
+        return Unreachable(f"no answer in the time to wait{why}")
+
     @property
-    def _is_wanted(self) -> bool:
+    def is_wanted(self) -> bool:
+        """Whether anything needs a connection."""
         wants = (self.secret, self.requests.all, self.watches.is_wanted, self.presences.is_wanted)
         return not self.is_closed and any(wants)
 
     def _connect_later(self) -> None:
-        if self._is_wanted and self.link == "none" and self._connect_at is None:
+        if self.is_wanted and self.link == "none" and self._connect_at is None:
             self._connect_at = self._next_attempt()
 
     def _next_attempt(self) -> float:
@@ -257,7 +267,7 @@ class Core:
                 self._not_before = self._next_attempt()
             return
         self._failures = 0
-        if self._is_wanted:
+        if self.is_wanted:
             self._open()
 
     def _cut(self) -> None:
@@ -279,10 +289,13 @@ class Core:
         self._cut()
         self.unreached(error)
 
+    def _unreachable(self, reply: Any, code: str) -> Unreachable:
+        return Unreachable(f"{self.where}: {reply}", code)
+
     def _greeted(self, reply: Any) -> None:
         code = code_of(reply)
         if code in MOMENTARY or code in NOT_HERE:
-            return self._refuse_server(Unreachable(str(reply), code))
+            return self._refuse_server(self._unreachable(reply, code))
         if code:
             is_missing = "unknown command" in str(reply)
             return self._refuse_server(
@@ -291,7 +304,7 @@ class Core:
                 else Refused(str(reply))
             )
         if reply.get(b"role") != b"master":
-            return self._refuse_server(Unreachable("this server is a replica", "REPLICA"))
+            return self._refuse_server(self._unreachable("this server is a replica", "REPLICA"))
         if reply.get(b"pushes") != 1:
             text = "this server sends no pushes to this connection: see `tether qualify`"
             return self._refuse_server(NoPush(text, "NOPUSH"))
@@ -317,7 +330,7 @@ class Core:
     def _started(self, reply: Any) -> None:
         code = code_of(reply)
         if code in MOMENTARY or code in UNWRITABLE or code in NOT_HERE:
-            return self._refuse_server(Unreachable(str(reply), code))
+            return self._refuse_server(self._unreachable(reply, code))
         if code:
             return self._refuse_server(Refused(str(reply)))
         self.secret = reply
@@ -328,7 +341,7 @@ class Core:
         self.fence = self._next_fence
         self._vouched = self.answered_sent
         self._pinged = self.now
-        self.link = "up"
+        self.link, self.failure = "up", None
         self.requests.send_queued()
         self.watches.watch_anew()
         self.presences.watch_anew()
@@ -370,10 +383,10 @@ class Core:
         if code == "NOSESSION":
             return self.session_over()
         if code:  # P-SESS-4: what it says vouches for nothing.
-            return self._refuse_server(Unreachable(str(reply), code))
+            return self._refuse_server(self._unreachable(reply, code))
         self.vouch(self.answered_sent)
         self._pinged = self.now
-        self.link = "up"
+        self.link, self.failure = "up", None
         self.requests.resumed()
         self.watches.watch_anew()
         self.presences.watch_anew()
@@ -521,7 +534,7 @@ class Core:
         if self.link == "resuming":
             self.leave()
         else:
-            self._refuse_server(Unreachable("the server does not answer"))
+            self._refuse_server(Unreachable(f"no answer from {self.where}"))
 
     def _parted_late(self) -> None:
         self._parted(None)
