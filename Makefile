@@ -6,7 +6,7 @@ export SERVER PORT PROFILE
 SERVERS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster build test test-clients test-servers test-matrix nightly bench hostile instructions profile lint soak clients fuzz sanitize campaign upstream upgrade servers clean-servers python conform vectors dist monitoring runbook pictures release
+.PHONY: help run run-cluster build cli test test-clients test-servers test-matrix nightly bench hostile instructions profile lint soak clients fuzz sanitize campaign upstream upgrade servers clean-servers python conform vectors dist monitoring runbook pictures release
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +19,10 @@ run-cluster: build ## a cluster of three masters and three replicas on ports 700
 
 build: ## the module in release mode: target/release/libtether.so; PROFILE=1 as in a release, after `make profile`
 	@scripts/build.sh
+
+cli: ## the command line in release mode: target/release/tether
+	@scripts/need.sh cargo cc libclang
+	cargo build --release --package tether-cli
 
 test: ## the module and its documents: unit tests, simulation, integration tests on a real server (installs what is missing)
 	@scripts/test.sh

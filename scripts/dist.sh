@@ -20,8 +20,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 DIST=$PWD/target/dist
 VERSION=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 TMP=$(mktemp -d)
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
-export SOURCE_DATE_EPOCH
 server=
 
 clean_up() {
@@ -41,6 +39,9 @@ build() {
     scripts/build.sh
     built=$(cargo build --package tether-cli --release --message-format=json-render-diagnostics |
         sed -n 's/.*"executable":"\([^"]*\/tether\)".*/\1/p' | tail -n 1)
+    # Of the packages only: cargo would compile everything anew under it.
+    SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
+    export SOURCE_DATE_EPOCH
     rm -rf "$DIST"
     mkdir -p "$DIST"
     cp target/release/libtether.so "$built" "$DIST"

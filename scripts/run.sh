@@ -25,8 +25,8 @@ cat <<END
                                       PONG
     $cli
     > LOCK.ACQUIRE job                > LOCK.ACQUIRE job WAIT 60000    (waits in the queue)
-    (integer) 7529889934606339
-    > LOCK.RELEASE job                (integer) 7529889934606340       (has the lock)
+    (integer) 251023456790529
+    > LOCK.RELEASE job                (integer) 251023456790530        (has the lock)
 
 END
 # unknown: whether the module says to this server that it does not know it. Nobody reaches that server: it listens on a Unix socket.
