@@ -16,39 +16,40 @@ async fn connect(server: &Server) -> Locks {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_are_given_up_at_any_moment_leave_nothing_behind() {
-    let count = steps(10_000);
-    let (granted, given_up) = give_up_at_any_moment(count).await;
-    assert!(granted >= count / 100 && given_up >= count / 100);
+    let count = steps(5_000);
+    assert!(give_up_at_any_moment(count).await >= count / 100);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "it takes minutes: make soak"]
 async fn a_hundred_thousand_given_up_requests_leave_nothing_behind() {
-    let (_, given_up) = give_up_at_any_moment(150_000).await;
-    assert!(given_up >= 100_000);
+    give_up_at_any_moment(100_000).await;
 }
 
-/// How many of so many requests were granted, and how many given up.
-async fn give_up_at_any_moment(count: usize) -> (usize, usize) {
+/// Asks until so many requests were given up. How many were granted meanwhile.
+async fn give_up_at_any_moment(count: usize) -> usize {
     const AT_ONCE: usize = 50;
     const KEYS: usize = 5;
     let server = Server::start();
     let locks = connect(&server).await;
-    let [granted, given_up] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+    let granted = Arc::new(AtomicUsize::new(0));
     let mut tasks = JoinSet::new();
     for task in 0..AT_ONCE {
-        let (locks, granted, given_up) = (locks.clone(), granted.clone(), given_up.clone());
+        let (locks, granted) = (locks.clone(), granted.clone());
         tasks.spawn(async move {
             let mut random = Random::new(task as u64);
-            for _ in 0..count / AT_ONCE {
+            let mut given_up = 0;
+            while given_up < count / AT_ONCE {
                 let key = format!("key:{}", random.below(KEYS));
                 let patience = Duration::from_micros(random.below(4000) as u64);
                 let acquire = locks.lock(key).acquire();
-                let counted = match timeout(patience, acquire).await {
-                    Ok(guard) => guard.map(|_| &granted).unwrap(),
-                    Err(_) => &given_up,
-                };
-                counted.fetch_add(1, Ordering::Relaxed);
+                match timeout(patience, acquire).await {
+                    Ok(guard) => {
+                        drop(guard.unwrap());
+                        granted.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Err(_) => given_up += 1,
+                }
             }
         });
     }
@@ -58,11 +59,11 @@ async fn give_up_at_any_moment(count: usize) -> (usize, usize) {
     let left = || server.gauges("tether", ["tether_waiters", "tether_holds"]);
     eventually_equal("waiters and holds", [0, 0], left);
     eventually_equal("unanswered requests", true, || locks.is_idle());
-    let [granted, given_up] = [granted, given_up].map(|it| it.load(Ordering::Relaxed));
+    let granted = granted.load(Ordering::Relaxed);
     say(&format!(
-        "of {count} requests {granted} were granted, {given_up} given up"
+        "{count} requests were given up, {granted} granted"
     ));
-    (granted, given_up)
+    granted
 }
 
 /// What so many tasks that lock and unlock so many keys take.
