@@ -43,7 +43,10 @@ export class DevServer implements AsyncDisposable {
   static async start({ program, args = [] }: DevServerOptions = {}): Promise<DevServer> {
     const name = program ?? (process.env.TETHER_PROGRAM || "tether");
     const child = spawn(name, ["devserver", "--port", "0", ...args], { stdio: ["ignore", "pipe", "inherit"] });
-    await once(child, "spawn"); // Throws what `spawn` says, such as ENOENT.
+    await once(child, "spawn").catch((error: Error) => {
+      error.message += ": put `tether` on PATH, or set TETHER_PROGRAM to its path";
+      throw error;
+    });
     running.add(child);
     let said = "";
     try {

@@ -45,7 +45,10 @@ test("a fence falls while the server is silent", async () => {
 });
 
 test("what is no devserver is an error", async () => {
-  await assert.rejects(DevServer.start({ program: "/there/is/none" }), { code: "ENOENT" });
+  await assert.rejects(DevServer.start({ program: "/there/is/none" }), {
+    code: "ENOENT",
+    message: /TETHER_PROGRAM/,
+  });
   await assert.rejects(DevServer.start({ program: "true" }), /true devserver does not start/);
 });
 

@@ -63,7 +63,7 @@ def test_silence_is_a_loss_too(server: DevServer) -> None:
 
 
 def test_a_program_that_is_none_is_said_to_be_one() -> None:
-    with pytest.raises(FileNotFoundError), DevServer("no-such-program"):
+    with pytest.raises(FileNotFoundError, match="TETHER_PROGRAM"), DevServer("no-such-program"):
         pass
     with pytest.raises(RuntimeError, match="does not start"), DevServer("true"):
         pass

@@ -38,7 +38,11 @@ class DevServer:
         FileNotFoundError: there is no such program. RuntimeError: it does not say that it is ready.
         """
         words = [self._program, "devserver", "--port", "0"]
-        self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        try:
+            self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        except OSError as error:
+            what = f"{error.strerror}: put `tether` on PATH, or set TETHER_PROGRAM to its path"
+            raise type(error)(error.errno, what, self._program) from error
         lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         # A thread, since a read has no time limit on some systems, and a child of the program may
         # keep the pipe open when the program is gone.

@@ -56,8 +56,16 @@ public final class TetherDevServer implements AutoCloseable {
             throws IOException {
         List<String> words = new ArrayList<>(List.of(program, "devserver", "--port", "0"));
         words.addAll(List.of(options));
-        Process process =
-                new ProcessBuilder(words).redirectError(ProcessBuilder.Redirect.INHERIT).start();
+        Process process;
+        try {
+            process =
+                    new ProcessBuilder(words)
+                            .redirectError(ProcessBuilder.Redirect.INHERIT)
+                            .start();
+        } catch (IOException error) {
+            String text = "; put tether on PATH, or set TETHER_PROGRAM to its path";
+            throw new IOException(error.getMessage() + text, error);
+        }
         Thread atExit = new Thread(process::destroyForcibly);
         Runtime.getRuntime().addShutdownHook(atExit);
         String line =

@@ -70,6 +70,15 @@ class TetherDevServerTest {
         assertTrue(server.uri().endsWith(":" + server.port()));
     }
 
+    @Test
+    void aProgramThatIsNotThereIsAskedFor() {
+        IOException error =
+                assertThrows(
+                        IOException.class,
+                        () -> TetherDevServer.start("/there/is/none", Duration.ofSeconds(10)));
+        assertTrue(error.getMessage().contains("TETHER_PROGRAM"), error.getMessage());
+    }
+
     /** Nor is its child, which keeps the pipe open. */
     @Test
     @Timeout(15)
