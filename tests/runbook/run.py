@@ -345,7 +345,12 @@ def test_the_module_is_loaded_into_a_running_server():
     with Daemon("appendonly yes", module=False) as server:
         # A setting that a rewrite writes down, since it is not at its default.
         operator = Operator(server, {"tether.peer-timeout 10000": "tether.peer-timeout 12000"})
-        operator.run_all(blocks("Load the module into a running server")[0])
+        load, *others = blocks("Load the module into a running server")[0]
+        operator.run(load)
+        code, said = operator.attempt("tether doctor")
+        assert code == 1 and "the configuration file does not load it" in said and "CONFIG REWRITE" in said, said
+        operator.run_all(others)
+        assert operator.attempt("tether doctor")[0] == 0
         assert isinstance(server.say("LOCK.ACQUIRE report"), int)
         server.stop()
         server.boot()
@@ -374,7 +379,11 @@ def test_a_server_and_its_replica_are_upgraded_and_one_goes_back():
         eventually("a replica that is online", lambda: "state=online" in master.say("INFO replication"))
         eventually("a hand-over", lambda: at_master.attempt(hand_over[1])[0] == 0)
         eventually("the hand-over's end", lambda: "slave" in at_master.run(hand_over[2]))
+        # Of either, both are named: doctor goes from the master to its replica.
+        roles = ["restarts as a replica", "restarts as a master"]
+        assert all(role in at_replica.run("tether doctor") for role in roles)
         at_master.run_all(hand_over[3:])
+        assert not any(role in at_replica.run("tether doctor") for role in roles)
         at_master.run_all(library)
         assert "slave" in at_master.run("redis-cli ROLE"), "two masters, which grant a lock twice"
         assert "master" in at_replica.run("redis-cli ROLE")

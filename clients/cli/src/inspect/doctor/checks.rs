@@ -1,11 +1,13 @@
 //! What is to say of a server's facts.
 
 use super::facts::{Node, Sentinel};
+use super::files::Line;
 use crate::address;
 use crate::inspect::server::Failure;
 use crate::inspect::text;
 use crate::output::Paint;
 use redis::ConnectionInfo;
+use std::path::Path;
 use std::time::Duration;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -409,6 +411,10 @@ fn files(findings: &mut Findings) {
         .iter()
         .filter(|line| line.loads(&node.loaded))
         .collect();
+    // The path may be that of a version that the next start loads.
+    let loads_another = |line: &Line| {
+        line.name == "loadmodule" && Path::new(&line.first()).file_name() == node.loaded.file_name()
+    };
     match loads.as_slice() {
         several @ [_, _, ..] => {
             let places: Vec<_> = several.iter().map(|line| line.place()).collect();
@@ -431,9 +437,46 @@ fn files(findings: &mut Findings) {
             "Move it to the main file, before CONFIG REWRITE (which Sentinel sends) appends a second one there: with two the server does not start.",
             format!("grep -n loadmodule {}", line.file.display()),
         ),
+        [] if !node.loaded.as_os_str().is_empty() && !lines.iter().any(loads_another) => {
+            let command = findings.cli("CONFIG REWRITE");
+            findings.wrong(
+                "the module is loaded, but the configuration file does not load it",
+                "It does not start again with files that have locks. If the module is not given when the server starts, write it down:",
+                command,
+            );
+        }
         _ => {}
     }
+    role(findings, lines);
     rewritten(findings);
+}
+
+/// Whether it restarts in the role that it has: not as a second master, which grants locks a second time.
+fn role(findings: &mut Findings, lines: &[Line]) {
+    let node = findings.node;
+    // The nodes of a cluster keep it in nodes.conf.
+    if node.setting("cluster-enabled") != Some("no") {
+        return;
+    }
+    let following = lines
+        .iter()
+        .rfind(|line| matches!(line.name.as_str(), "replicaof" | "slaveof"))
+        .filter(|line| !line.value.eq_ignore_ascii_case("no one"));
+    let what = match (node.field("role"), following) {
+        (Some("slave"), None) => {
+            "it is a replica, but its configuration file does not say so: it restarts as a master, and grants locks that its master has granted".to_owned()
+        }
+        (Some("master"), Some(line)) => {
+            format!("it is a master, but restarts as a replica: {} says so", line.place())
+        }
+        _ => return,
+    };
+    let command = findings.cli("CONFIG REWRITE");
+    findings.warn(
+        what,
+        "If its role is not given when the server starts, write it down:",
+        command,
+    );
 }
 
 /// What a rewrite has put in front of an included file, and what no file has.
@@ -632,7 +675,6 @@ fn clock(findings: &mut Findings) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::files::Line;
     use super::*;
     use std::collections::HashMap;
 
@@ -937,6 +979,54 @@ mod tests {
         assert!(note.what.ends_with("as more.conf line 7 says"), "{note:?}");
         let command = "sed -i '7s/.*/tether.quarantine 5/' more.conf";
         assert_eq!(note.command.as_deref(), Some(command));
+    }
+
+    #[test]
+    fn a_role_or_a_module_that_a_restart_would_change_is_named() {
+        let line = |name: &str, value: &str| Line {
+            file: "main.conf".into(),
+            number: 3,
+            is_included: false,
+            name: name.to_owned(),
+            value: value.to_owned(),
+        };
+        let written = |role, more: &[Line]| {
+            let lines = [line("appendonly", "yes"), line("appendfsync", "always")];
+            Node {
+                lines: Some([&lines[..], more].concat()),
+                ..saying(role)
+            }
+        };
+        let follows = |name| line(name, "10.0.0.1 6379");
+        for node in [
+            written("role:master", &[]),
+            written("role:master", &[line("replicaof", "no one")]),
+            written("role:slave", &[follows("replicaof")]),
+            written("role:slave", &[follows("slaveof")]),
+        ] {
+            assert_eq!(bad(of_replica(&node, &healthy())), []);
+        }
+        let (level, what) = one(of_server(&written("role:master", &[follows("replicaof")])));
+        assert_eq!(level, Level::Warning);
+        assert!(what.contains("main.conf line 3"), "{what}");
+        let (level, what) = one(of_replica(&written("role:slave", &[]), &healthy()));
+        assert_eq!(level, Level::Warning);
+        assert!(what.contains("restarts as a master"), "{what}");
+        let mut node = written("role:slave", &[]);
+        let settings = node.settings.as_mut().unwrap();
+        settings.insert("cluster-enabled".to_owned(), "yes".to_owned());
+        assert_eq!(bad(of_replica(&node, &healthy())), []);
+
+        let mut node = written("role:master", &[]);
+        node.loaded = "/libtether.so".into();
+        let (level, what) = one(of_server(&node));
+        assert_eq!(level, Level::Wrong);
+        assert!(what.contains("does not load it"), "{what}");
+        for path in ["/libtether.so", "/next/libtether.so"] {
+            node = written("role:master", &[line("loadmodule", path)]);
+            node.loaded = "/libtether.so".into();
+            assert_eq!(bad(of_server(&node)), []);
+        }
     }
 
     #[test]
