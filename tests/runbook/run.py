@@ -301,7 +301,9 @@ def test_after_a_failover():
         session.run("SESSION.START GRACE 3600000")
         session.run("LOCK.ACQUIRE report")
         plain.run("SETTP leader ann")
-        eventually("the replica", lambda: plain.run("WAIT 1 1000") == 1)
+        # WAIT alone also counts a replica that has yet to load what it is sent.
+        eventually("the link", lambda: "master_link_status:up" in replica.say("INFO replication"))
+        assert plain.run("WAIT 1 60000") == 1
         replica.say("REPLICAOF NO ONE")
         words = {"<session>": session_of(replica), "<master>": "127.0.0.1", "6379": replica.port}
         operator = Operator(replica, words, former=master)
