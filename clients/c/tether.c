@@ -38,6 +38,10 @@
 #define REDIS_REPLY_NIL VALKEY_REPLY_NIL
 #define REDIS_REPLY_PUSH VALKEY_REPLY_PUSH
 #else
+#include <hiredis/hiredis.h>
+#if HIREDIS_MAJOR < 1 || (HIREDIS_MAJOR == 1 && HIREDIS_MINOR < 1)
+#error "tether.c needs hiredis 1.1 or later"
+#endif
 #include <hiredis/alloc.h>
 #include <hiredis/async.h>
 #endif
