@@ -92,8 +92,8 @@ esac
 # What each says is shown when it has ended.
 commit=$(git rev-parse --short HEAD)
 results=$(mktemp -d)
-# Each slice is a process group of its own, to which no signal for this script comes.
-# The last command of such a trap that fails is the script's status.
+# Each slice is a process group of its own, to which no signal for this script comes. What fails in the trap of a script with `set -e`
+# would be the script's status.
 clean_up() {
     local pid
     for pid in "$results"/*.pid; do [ ! -e "$pid" ] || kill "$(cat "$pid")" || true; done

@@ -263,22 +263,12 @@ impl Trial {
     /// Why holds ended, as it is counted and as the log has it.
     fn compare_reasons(&self) -> Result<(), String> {
         let engine = &self.machine.engine;
-        let expected = self.world.totals.reasons;
-        let by_reason = |losses: &mut dyn Iterator<Item = (Loss, u64)>| {
-            let mut counts = expected.map(|_| 0);
-            for (loss, count) in losses.filter(|(_, count)| *count > 0) {
-                let reason = REASONS
-                    .iter()
-                    .position(|names| names.contains(&loss.name()));
-                counts[reason.expect("a reason")] += count;
-            }
-            counts
-        };
-        let counted = by_reason(&mut Loss::ALL.into_iter().zip(engine.totals().lost_by));
+        let counted = by_reason(Loss::ALL.into_iter().zip(engine.totals().lost_by));
         let entries = self.machine.losses.iter().map(|entry| &entry.lost);
-        let logged = by_reason(&mut entries.map(|lost| (lost.why, lost.count)));
+        let logged = by_reason(entries.map(|lost| (lost.why, lost.count)));
         for (at, names) in REASONS.iter().enumerate() {
-            let (expected, counted, logged) = (expected[at], counted[at], logged[at]);
+            let expected = self.world.totals.reasons[at];
+            let (counted, logged) = (counted[at], logged[at]);
             if counted != expected {
                 return Err(format!("lost by {names:?}: {counted} and not {expected}"));
             }
@@ -320,6 +310,18 @@ impl Trial {
             false => Ok(()),
         }
     }
+}
+
+/// How many there are of each reason; for others the model has no count.
+fn by_reason(losses: impl Iterator<Item = (Loss, u64)>) -> [u64; REASONS.len()] {
+    let mut counts = [0; REASONS.len()];
+    for (loss, count) in losses.filter(|(_, count)| *count > 0) {
+        let mut reasons = REASONS.iter();
+        if let Some(at) = reasons.position(|names| names.contains(&loss.name())) {
+            counts[at] += count;
+        }
+    }
+    counts
 }
 
 fn is_waiter(waiter: &Waiter, waiting: &Waiting) -> bool {
