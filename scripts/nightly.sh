@@ -23,7 +23,7 @@ SIDE_BY_SIDE=${SIDE_BY_SIDE:-2}
 names=() paths=() seconds=() commands=() timed=()
 
 # slice NAME SECONDS PATHS COMMAND...: SECONDS is about what it takes on two idle cores. A name that ends in `!` wants them for itself:
-# it compares times, or its servers' threads spin.
+# it compares times, or its servers have more threads than the machine has cores.
 slice() {
     timed+=("$([[ $1 != *! ]] || echo timed)")
     names+=("${1%!}")

@@ -15,8 +15,8 @@ long_client() { echo "TETHER_STEPS=$1 scripts/test.sh --soak-clients $2"; }
 for server in $SERVERS; do
     slice "suites-$server" 280 "$MODULE $SUITES" make test-servers SERVERS="$server"
 done
-for server in redis-8.6 valkey-9.1!; do
-    slice "threads-$server" 280 "$MODULE $SUITES" env TETHER_CONFIG="'io-threads 4'" make test-servers SERVERS="${server%!}"
+for server in redis-8.6 valkey-9.1; do
+    slice "threads-$server!" 280 "$MODULE $SUITES" env TETHER_CONFIG="'io-threads 4'" make test-servers SERVERS="$server"
 done
 for server in $SERVERS; do
     slice "storm-$server" 240 "$MODULE tests/fuzz/*" scripts/fuzz.sh --storm "$server" 400000
@@ -38,6 +38,7 @@ slice packaging 300 "packaging/* scripts/dist.sh scripts/monitoring.sh clients/c
 VERSION=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 slice release 300 "scripts/release.sh clients/*/Cargo.toml clients/*/package.json clients/*/pyproject.toml clients/*pom.xml clients/*go.mod" make release VERSION="$VERSION" RELEASE=registries
 slice stock-clients 300 "tests/clients/* docs/clients.md src/command/*" make clients
+slice command-line-valkey-9.1 200 "$CLIENTS" "scripts/servers.sh valkey-9.1 && SERVER=.servers/valkey-9.1/redis-server scripts/test.sh --rust"
 slice conform 260 "$MODULE clients/protocol/* scripts/conform.sh" make conform
 for client in rust python go node java c; do
     slice "conform-$client!" 240 "clients/$client/* clients/protocol/* scripts/conform.sh" make conform CLIENT="$client"

@@ -4,6 +4,7 @@
 #
 #   scripts/test.sh                     the module and its documents, on the server on PATH (or SERVER=...)
 #   scripts/test.sh --clients           the clients: Rust, the command line, Python, C, Go, Node.js, Java; on the same server
+#   scripts/test.sh --rust              of them only Rust and the command line
 #   scripts/test.sh --soak [ARG..]      the long ones of the module, on the same server; ARGs are cargo test's
 #   scripts/test.sh --soak-clients [ARG..]   the long ones of the clients
 #   scripts/test.sh --servers [NAME..]  the integration tests on these servers; unless given, on the oldest and the newest
@@ -81,7 +82,7 @@ side_by_side=3
 # For the tests of examples/ and of the dead peer. Without them the other tests still tell something.
 tools=(redis-cli)
 things=()
-[ "$mode" = --clients ] || { tools+=(node) things=(python hiredis node); }
+[[ $mode = --clients || $mode = --rust ]] || { tools+=(node) things=(python hiredis node); }
 [ "$(uname -s)" != Linux ] || tools+=(ip)
 scripts/need.sh "${tools[@]}" || echo "test: going on without; the tests that need it will fail" >&2
 [ ${#things[@]} -eq 0 ] || scripts/servers.sh "${things[@]}" || echo "test: going on without; the tests of the examples that need it will fail" >&2
@@ -101,7 +102,7 @@ if [ "$mode" != --servers ] && [ "$mode" != --matrix ]; then
         --soak) exec cargo test --no-fail-fast "${module[@]}" "$@" -- --ignored ;;
         --soak-clients) exec cargo test --no-fail-fast "${clients[@]}" "$@" -- --ignored ;;
         "") packages=("${module[@]}") ;;
-        --clients) packages=("${clients[@]}") ;;
+        --clients | --rust) packages=("${clients[@]}") ;;
         *) echo "test: no such mode: $mode" >&2; exit 2 ;;
     esac
     status=0

@@ -15,7 +15,7 @@ pub struct Counters {
 impl Counters {
     pub fn ask(server: &mut Server) -> Result<Counters, Failure> {
         let about = server.ask(&cmd("LOCK.SERVER"))?;
-        let sections = ["server", "replication", "tether"];
+        let sections = ["server", "replication", "cluster", "tether"];
         let info: String = server.ask(cmd("INFO").arg(&sections))?;
         let asked_at = Instant::now();
         Ok(Counters {
@@ -43,9 +43,9 @@ impl Counters {
         self.about.text("role") == "replica"
     }
 
-    /// Whether it is a node of a cluster.
+    /// Whether it is a node of a cluster. What names its mode is called `redis_mode` by Redis and `server_mode` by Valkey.
     pub fn is_cluster(&self) -> bool {
-        field(&self.info, "redis_mode") == Some("cluster")
+        field(&self.info, "cluster_enabled") == Some("1")
     }
 
     /// `master`, or whose replica it is.
