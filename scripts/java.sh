@@ -71,7 +71,8 @@ case ${1:-} in
             "${adapter[@]}" -XX:SharedArchiveFile="$archive" tether.locks.conform.Adapter
         ;;
     --publish)
-        rm -rf "$ROOT/target/java/published"
+        # Offline, Maven deploys nothing, not even into a folder.
+        rm -rf "$ROOT/target/java/published" "$ROOT/target/java/publish"
         maven publish -q -Ppublish -DskipTests -Dmaven.install.skip=true deploy -DaltDeploymentRepository="here::file://$ROOT/target/java/published"
         cd "$ROOT/target/java/published"
         find . -name '*.jar' -o -name '*.pom' | sort
