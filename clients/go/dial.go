@@ -104,7 +104,7 @@ func (d *dialer) followWithin(ctx context.Context, within time.Duration, at addr
 	}
 	if !connection.ready() {
 		connection.Close()
-		return nil, unreachable(context.Cause(greeting))
+		return nil, unreachable(at.at, context.Cause(greeting))
 	}
 	connection.endWith(ctx)
 	return connection, nil
@@ -152,7 +152,7 @@ func (d *dialer) greet(ctx context.Context, at address) (*wire, string, *core.Er
 	replies, failed := connection.askAll(commands)
 	if failed != nil {
 		connection.Close()
-		return nil, "", unreachable(failed)
+		return nil, "", unreachable(at.at, failed)
 	}
 	for number, reply := range replies {
 		if reply.Kind == resp.Error && number != 1 { // The name may be refused.
@@ -171,13 +171,13 @@ func (d *dialer) greet(ctx context.Context, at address) (*wire, string, *core.Er
 func (d *dialer) open(ctx context.Context, at address) (*wire, *core.Error) {
 	connection, err := connect(ctx, at)
 	if err != nil {
-		return nil, unreachable(err)
+		return nil, unreachable(at.at, err)
 	}
 	if at.isTLS {
 		secured := tls.Client(connection, d.tlsOf(at))
 		if err := secured.HandshakeContext(ctx); err != nil {
 			connection.Close()
-			return nil, tlsError(err)
+			return nil, tlsError(at.at, err)
 		}
 		connection = secured
 	}
@@ -251,17 +251,22 @@ func (d *dialer) tlsOf(at address) *tls.Config {
 	return config
 }
 
-func tlsError(err error) *core.Error {
+func tlsError(at string, err error) *core.Error {
 	var verification *tls.CertificateVerificationError
 	var authority x509.UnknownAuthorityError
 	if errors.As(err, &verification) || errors.As(err, &authority) {
 		return &core.Error{Name: core.Refused, Code: "TLS", Text: err.Error()}
 	}
-	return unreachable(err)
+	return unreachable(at, err)
 }
 
-func unreachable(err error) *core.Error {
-	return &core.Error{Name: core.Unreachable, Code: "UNREACHABLE", Text: err.Error()}
+// unreachable says which server was tried, and why in vain.
+func unreachable(at string, err error) *core.Error {
+	var failed *net.OpError // It names the addresses of its socket, too.
+	if errors.As(err, &failed) {
+		err = failed.Err
+	}
+	return &core.Error{Name: core.Unreachable, Code: "UNREACHABLE", Text: at + ": " + err.Error()}
 }
 
 func (w *wire) ask(words ...string) (resp.Value, error) {

@@ -132,7 +132,7 @@ func (l *link) open(ctx context.Context, number int) {
 	opened, err := l.dialer.dial(ctx)
 	if err == nil && !opened.ready() {
 		opened.Close()
-		err = unreachable(context.Cause(ctx))
+		err = unreachable(opened.at, context.Cause(ctx))
 	}
 	isCurrent := true
 	l.do(func(c *core.Core) {

@@ -180,6 +180,24 @@ func TestSilentAddressLeavesTimeForTheNext(t *testing.T) {
 	}
 }
 
+// An error names the server and the cause, whether the request waits or not.
+func TestUnreachableSaysWhichServerAndWhy(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := listener.Addr().String()
+	listener.Close()
+	locks := open(t, "redis://"+at, nil)
+	_, atOnce := locks.Lock("k").TryAcquire(t.Context())
+	_, waiting := locks.Lock("k", tether.Wait(50*time.Millisecond)).Acquire(t.Context())
+	for _, err := range []error{atOnce, waiting} {
+		if said := fmt.Sprint(err); !errors.Is(err, tether.ErrUnreachable) || !strings.Contains(said, at+": connect: connection refused") {
+			t.Error(said)
+		}
+	}
+}
+
 // lookUp has every name lead to these addresses, until the test is over.
 func lookUp(t *testing.T, addresses ...string) {
 	usual := net.DefaultResolver

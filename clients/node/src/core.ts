@@ -114,6 +114,8 @@ export class Core {
   #lookAgain: { reason: string; held: Request[] } | undefined;
 
   #failedAttempts = 0;
+  /** Why the last attempt failed, if none has succeeded since. */
+  #whyNot: Failure | undefined;
   #connectAfter: Span | undefined;
   /** The last connection ended soon, and nobody wanted another one (P-RETRY-2). */
   #notBefore: Span | undefined;
@@ -255,7 +257,10 @@ export class Core {
       ? failure("taken", "another owner has it still")
       : request.refusal
         ? refusalOf("refused", request.refusal)
-        : failure("unreachable", "no server answered within the time to wait");
+        : failure(
+            "unreachable",
+            `no server answered within the time to wait${this.#whyNot ? `: ${this.#whyNot.text}` : ""}`,
+          );
     this.#tell({ kind: "refused", id: request.id, ...why });
     this.#silence(request);
     this.#giveUp(request);
@@ -670,6 +675,7 @@ export class Core {
 
   /** P-CONN-10. */
   #endAttempt(why: Failure): void {
+    this.#whyNot = why;
     const isFinal = why.error !== "unreachable";
     for (const request of [...this.#requests]) {
       const isToEnd = request.phase === "queued" && !request.isGivenUp && (request.wait === 0 || isFinal);
@@ -753,6 +759,7 @@ export class Core {
     this.#vouched = this.#answeredSent;
     this.#pinged = this.#now;
     this.#link = "up";
+    this.#whyNot = undefined;
     for (const request of [...this.#requests]) this.#sendIfFirst(request);
     this.#watches.anew();
     this.#presences.anew();
@@ -1189,6 +1196,7 @@ export class Core {
     this.#vouch(this.#answeredSent);
     this.#pinged = this.#now;
     this.#link = "up";
+    this.#whyNot = undefined;
     for (const request of this.#requests) this.#sendUnsettled(request);
     this.#readMine({ isOfResume: true, reason: "connection", held: [...this.#requests] });
     this.#watches.anew();

@@ -24,16 +24,17 @@ export class Line {
 
   readonly address: Address;
   readonly #socket: Socket;
+  readonly #gone: Failure;
   readonly #parser = new Parser();
   #isOver = false;
 
   constructor(socket: Socket, address: Address) {
     this.#socket = socket;
     this.address = address;
-    const gone = failure("unreachable", `the connection to ${nameOf(address.endpoint)} ended`);
+    this.#gone = failure("unreachable", `the connection to ${nameOf(address.endpoint)} ended`);
     socket.setNoDelay(true);
     socket.on("data", (chunk) => this.#read(chunk));
-    socket.on("close", () => this.#end(gone));
+    socket.on("close", () => this.#end(this.#gone));
     socket.on("error", () => {}); // `close` follows.
   }
 
@@ -43,7 +44,7 @@ export class Line {
       this.onFrames(this.#parser.push(chunk));
     } catch (error) {
       if (!(error instanceof Error)) throw error;
-      this.#end(failure("unreachable", `what the server sends is malformed: ${error.message}`)); // P-FRAME-2
+      this.#end(failure("unreachable", `what ${nameOf(this.address.endpoint)} sends is malformed: ${error.message}`)); // P-FRAME-2
       this.#socket.destroy();
     }
   }
@@ -81,7 +82,7 @@ export class Line {
         replies.push(...frames.filter((frame) => !(frame instanceof Push)));
         if (replies.length >= commands.length) resolve(replies);
       };
-      if (this.#isOver) reject(new NoLine(failure("unreachable", "the connection ended")));
+      if (this.#isOver) reject(new NoLine(this.#gone));
       this.write(commands);
     });
   }
@@ -100,7 +101,9 @@ export function dial(address: Address, signal: AbortSignal): Promise<Line> {
     const failed = (error: Error) => {
       signal.removeEventListener("abort", abandon);
       const isUnverified = tls !== undefined && Boolean((socket as TLSSocket).authorizationError);
-      const text = `${where}: ${error.message}`;
+      // Of a name with several addresses, the error has the errors of all, and says nothing itself.
+      const [each = error] = error instanceof AggregateError ? (error.errors as Error[]) : [];
+      const text = `${where}: ${each.message}`;
       reject(new NoLine(isUnverified ? failure("refused", text, "TLS") : failure("unreachable", text))); // P-CONN-8
     };
     socket.once("error", failed);
@@ -116,7 +119,8 @@ export function dial(address: Address, signal: AbortSignal): Promise<Line> {
 async function within<T>(line: Line, signal: AbortSignal, act: () => Promise<T>): Promise<T> {
   let abandon = () => {};
   const late = new Promise<never>((_, reject) => {
-    abandon = () => reject(new NoLine(failure("unreachable", "the server does not answer")));
+    abandon = () =>
+      reject(new NoLine(failure("unreachable", `${nameOf(line.address.endpoint)}: the server does not answer`)));
     signal.addEventListener("abort", abandon, { once: true });
     if (signal.aborted) abandon();
   });

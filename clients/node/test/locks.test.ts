@@ -523,6 +523,24 @@ test("a cut wire: lost within the fence, and a request that does not wait is unr
   await assert.rejects(locks.lock("a").acquire({ wait: 0 }), Unreachable);
 });
 
+test("an error names the server and the cause, whether the request waits or not", async () => {
+  await using server = await Server.start();
+  const { port } = server;
+  await server.stop();
+  for (const host of ["127.0.0.1", "localhost"]) {
+    await using locks = new Locks(`redis://${host}:${port}`);
+    for (const wait of [0, 50]) {
+      await assert.rejects(locks.lock("a").acquire({ wait }), (error: Error) => {
+        assert.ok(
+          error instanceof Unreachable && error.message.includes(`${host}:${port}: connect ECONNREFUSED`),
+          error.message,
+        );
+        return true;
+      });
+    }
+  }
+});
+
 test("a loss is told before the connection is closed, which frees the lock", async (t) => {
   await using server = await Server.start();
   using wire = await Wire.to(server);

@@ -98,7 +98,8 @@ impl Address {
             let server = self.servers[0].clone();
             let server = server.set_addr(at(&self.servers[0], place));
             // A Sentinel may not have heard yet (P-CONN-7).
-            return match self.greet(&server).await? {
+            let greeted = self.greet(&server).await;
+            return match greeted.map_err(|why| why.at(server.addr()))? {
                 (wire, Role::Master) => Ok(wire),
                 (_, Role::ReplicaOf(_)) => Err(Error::replica()),
             };
@@ -109,7 +110,7 @@ impl Address {
             let connected = timeout(share, self.connect_at(server)).await;
             match connected.unwrap_or_else(|_| Err(Error::late())) {
                 Ok(wire) => return Ok(wire),
-                Err(error) => why = Some(error),
+                Err(error) => why = Some(error.at(server.addr())),
             }
         }
         Err(why.unwrap_or_else(|| Error::Refused("URL there is none".to_owned())))

@@ -127,6 +127,16 @@ impl Error {
         Error::Unreachable("the connection broke".to_owned())
     }
 
+    /// With the server that was tried, unless the text begins with a code.
+    pub(crate) fn at(self, server: &impl fmt::Display) -> Error {
+        match (&self, self.code()) {
+            (Error::Unreachable(why), "UNREACHABLE") => {
+                Error::Unreachable(format!("{server}: {why}"))
+            }
+            _ => self,
+        }
+    }
+
     /// P-CONN-5.
     pub(crate) fn replica() -> Error {
         Error::Unreachable("REPLICA it is a replica, and no master is reached from it".to_owned())

@@ -90,7 +90,7 @@ fn is_passing(error: &Error) -> bool {
 impl Refusal {
     async fn of(error: Error, request: &Request) -> Refusal {
         let server = request.server();
-        let advised = |why: &str| advice::with(&format!("{server}: {why}"), error.code());
+        let advised = |why: &str| advice::with(&at(&server, why), error.code());
         match &error {
             Error::Taken => Refusal::Taken(taken(request).await),
             Error::Quarantine(why) => Refusal::Taken(format!("{server}: {why}")),
@@ -156,7 +156,7 @@ pub async fn acquire(request: &Request, tell: impl Fn(&str)) -> Result<Hold, Ref
     let tell = |place: Option<&str>, why: &Error| {
         if !is_told.replace(true) {
             let server = place.map_or_else(|| request.server(), str::to_owned);
-            tell(&format!("{server}: {}", bare(why)));
+            tell(&at(&server, &bare(why)));
         }
     };
     loop {
@@ -172,6 +172,14 @@ pub async fn acquire(request: &Request, tell: impl Fn(&str)) -> Result<Hold, Ref
             }
             None => return Err(Refusal::of(error, request).await),
         }
+    }
+}
+
+/// With the server, unless the reason begins with it.
+fn at(server: &str, why: &str) -> String {
+    match why.starts_with(server) {
+        true => why.to_owned(),
+        false => format!("{server}: {why}"),
     }
 }
 

@@ -179,7 +179,8 @@ type Core struct {
 	sendFirst bool // The moment after a resume in which releases are sent (P-SESS-5).
 
 	isLosing  bool
-	failed    int // Attempts to connect, in a row.
+	failed    int    // Attempts to connect, in a row.
+	why       *Error // The last of them failed, if none has succeeded since.
 	connectAt timer
 	notBefore time.Duration // The last connection ended soon, and nobody wanted another one (P-RETRY-2).
 	refused   int           // Commands that were refused and are sent again, in a row.
@@ -417,6 +418,7 @@ func (c *Core) failedAttempt(err *Error) {
 
 // P-CONN-10
 func (c *Core) attemptEnded(err *Error) {
+	c.why = err
 	isFinal := err.Name != Unreachable
 	for _, r := range c.all() {
 		if r.phase == queued && (r.want.Wait == 0 || isFinal) && !r.givenUp {
@@ -530,7 +532,7 @@ func (c *Core) begin() {
 	c.fence = c.nextFence
 	c.vouched = c.answeredSent
 	c.pinged = c.now
-	c.link = up
+	c.link, c.why = up, nil
 	for _, r := range c.all() {
 		c.sendIfFirst(r)
 	}

@@ -434,6 +434,8 @@ func (c *Core) requestIsDue(r *Request) {
 			err = r.refusal
 		case r.phase == queued && c.link == up:
 			err = &Error{Taken, "TAKEN", "the owner's former hold was not settled within the time to wait"}
+		case c.why != nil:
+			err.Text += ": " + c.why.Text
 		}
 		c.tell(Event{Kind: Ended, Request: r, Err: err})
 		r.silent = true

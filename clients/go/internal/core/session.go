@@ -45,7 +45,7 @@ func (c *Core) resumed(reply resp.Value) {
 	}
 	c.vouch(c.answeredSent)
 	c.pinged = c.now
-	c.link = up
+	c.link, c.why = up, nil
 	all := c.all()
 	c.sendFirst = true // P-SESS-5
 	c.mine = &mine{isResume: true, reason: "connection", holds: all}

@@ -248,7 +248,12 @@ impl Core {
             (Phase::Waiting, _) if is_up => Error::Taken,
             (_, Some(refusal)) => Error::Refused(refusal),
             (Phase::Queued, None) if is_up => Error::Taken,
-            _ => Error::late(),
+            _ => match &self.connection.trouble {
+                Some(Error::Unreachable(why)) => {
+                    Error::Unreachable(format!("no answer in time: {why}"))
+                }
+                _ => Error::late(),
+            },
         };
         request.is_silent = true;
         let ids = request.ids.clone();

@@ -2,9 +2,11 @@ package tether.locks;
 
 import java.io.IOException;
 import java.net.SocketTimeoutException;
+import java.net.UnknownHostException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import javax.net.ssl.SSLSocketFactory;
 
 /** Opens a connection to a master and greets on it (P-CONN-2). */
@@ -54,7 +56,7 @@ final class Greeter {
             } catch (Wire.TlsException error) {
                 throw new RefusedException(Problem.refused("TLS", error.getMessage()));
             } catch (IOException error) {
-                last = Problem.unreachable("UNREACHABLE", address + ": " + error.getMessage());
+                last = Problem.unreachable("UNREACHABLE", address + ": " + cause(error));
             } catch (RefusedException error) {
                 if (error.problem.isFinal()) {
                     throw error;
@@ -63,6 +65,12 @@ final class Greeter {
             }
         }
         throw new RefusedException(last);
+    }
+
+    private static String cause(IOException error) {
+        return error instanceof UnknownHostException
+                ? "unknown host" // Its message is the name alone.
+                : Objects.requireNonNullElse(error.getMessage(), error.toString());
     }
 
     /** P-CONN-5: follows replicas to their master. */

@@ -58,6 +58,10 @@ final class Link {
 
     private double fenceToBe;
     private int failed;
+
+    /** Why the last attempt failed, if none has succeeded since. */
+    private Problem whyNot = Problem.UNREACHABLE;
+
     private int refused;
     private Request.Deadline connectAt;
 
@@ -236,6 +240,7 @@ final class Link {
 
     /** P-CONN-10. */
     private void endAttempt(Problem problem) {
+        whyNot = problem;
         core.requests.notReached(problem);
         if (problem.isFinal()) {
             core.watches.end(problem);
@@ -251,6 +256,15 @@ final class Link {
         if (isWanted() && state == State.NONE && connectAt == null) {
             connectAt = nextAttempt();
         }
+    }
+
+    /** That no server has answered so far, and why the last attempt failed. */
+    Problem unanswered() {
+        return whyNot == Problem.UNREACHABLE
+                ? whyNot
+                : Problem.unreachable(
+                        Problem.UNREACHABLE.code(),
+                        Problem.UNREACHABLE.text() + ": " + whyNot.text());
     }
 
     /** After an attempt that failed (P-RETRY-1). */
@@ -353,6 +367,7 @@ final class Link {
         fence = new Fence(answeredSent, fenceToBe, null);
         pinged = core.now;
         state = State.UP;
+        whyNot = Problem.UNREACHABLE;
         core.requests.sendAll();
         core.watches.anew();
         core.presences.anew();
@@ -376,6 +391,7 @@ final class Link {
             vouch(answeredSent);
             pinged = core.now;
             state = State.UP;
+            whyNot = Problem.UNREACHABLE;
             core.requests.sendReleases(); // P-SESS-5
             core.inventory.takeAfterResume();
             core.watches.anew();

@@ -131,7 +131,7 @@ final class Requests {
         } else if (request.phase == Phase.QUEUED && core.link.isUp()) {
             problem = Problem.TAKEN;
         } else {
-            problem = Problem.UNREACHABLE;
+            problem = core.link.unanswered();
         }
         core.tell(new Event.Refused(request.id(), problem));
         request.isSilent = true;

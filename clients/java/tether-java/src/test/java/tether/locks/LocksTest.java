@@ -372,7 +372,12 @@ class LocksTest {
     @Test
     void anUnreachableServerIsAnError() {
         try (TetherLocks nowhere = TetherLocks.builder("redis://127.0.0.1:1").build()) {
-            assertThrows(UnreachableException.class, nowhere.lock("any").noWait()::acquire);
+            LockRequest lock = nowhere.lock("any");
+            LockRequest waiting = lock.waitAtMost(Duration.ofMillis(50));
+            for (LockRequest each : List.of(lock.noWait(), waiting)) {
+                String said = assertThrows(UnreachableException.class, each::acquire).getMessage();
+                assertTrue(said.contains("127.0.0.1:1: Connection refused"), said);
+            }
         }
         IllegalArgumentException unread =
                 assertThrows(
