@@ -82,6 +82,7 @@ impl Shards {
             client.run("CONFIG SET cluster-node-timeout 4000");
         }
         self.cluster.agree();
+        self.cluster.await_distinct_epochs();
         for server in servers {
             let mut client = server.resp2();
             eventually_within(AGREEMENT, "shards that a server knows", || {

@@ -1,6 +1,7 @@
 //! A cluster that belongs to one test.
 
 use crate::harness::*;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::path::PathBuf;
 use std::process::Command;
@@ -171,6 +172,22 @@ impl Cluster {
         });
     }
 
+    /// Servers that take over at once may choose the same epoch. One of the two chooses again when it hears that, and if it has
+    /// been replaced meanwhile, takes its slots back: its epoch is the greater one then.
+    pub fn await_distinct_epochs(&self) {
+        eventually_within(AGREEMENT, "epochs that are distinct and known", || {
+            let epochs: Vec<_> = (0..self.servers.len())
+                .map(|number| epochs_by_id(&self.nodes(number)))
+                .collect();
+            let distinct: BTreeSet<_> = epochs[0].values().collect();
+            let is_known = epochs.iter().all(|known| *known == epochs[0]);
+            match is_known && distinct.len() == epochs[0].len() {
+                true => Ok(()),
+                false => Err(format!("{epochs:?}")),
+            }
+        });
+    }
+
     pub fn nodes(&self, number: usize) -> String {
         self.servers[number].resp2().run("CLUSTER NODES").text()
     }
@@ -287,6 +304,16 @@ fn slots_by_id(nodes: &str) -> Vec<String> {
         .collect();
     lines.sort();
     lines
+}
+
+/// Of each master that has slots.
+fn epochs_by_id(nodes: &str) -> BTreeMap<String, String> {
+    nodes
+        .lines()
+        .map(|line| line.split(' ').collect::<Vec<_>>())
+        .filter(|words| words.len() > 8)
+        .map(|words| (words[0].to_owned(), words[6].to_owned()))
+        .collect()
 }
 
 /// Runs `redis-cli --cluster`, saying yes to everything.
