@@ -26,6 +26,8 @@ RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=target/sanitize RUSTFLAGS="-Zsanitizer=addres
 export TETHER_MODULE=$PWD/target/sanitize/$triple/debug/libtether.so
 # All takes several times as long.
 export TETHER_PATIENCE=90
+# For a program of the tests that loads the module as a server does.
+export TETHER_PRELOAD=$runtime ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0
 # Valkey loads modules so that they find their own names first, which the runtime does not bear. Put in place whole, as is all that
 # another run of this may use at the same time.
 new=$(mktemp -d target/sanitize/new.XXXXXX)

@@ -25,6 +25,10 @@ impl Refusing {
     /// Whether the module is loaded, and what it logs, where these calls of a function are refused.
     fn load(&self, function: &str, from: u32) -> (bool, Vec<String>) {
         let mut program = Command::new(self.folder.path().join("refusing"));
+        // A module that was compiled for a sanitizer (scripts/sanitize.sh) needs its runtime.
+        if let Some(runtime) = std::env::var_os("TETHER_PRELOAD") {
+            program.env("LD_PRELOAD", runtime);
+        }
         let run = program.arg(module()).args([function, &from.to_string()]);
         let run = run.output().expect("it runs");
         assert!(run.status.success(), "{function} {from}: {run:?}");
