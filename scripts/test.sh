@@ -56,12 +56,25 @@ if [ "${1:-}" = --language ]; then
     exit
 fi
 
+# keep_module: has the tests load a copy. Cargo links the module anew for each selection of packages, and another run may do that
+# while these tests go on.
+keep_module() {
+    [ -z "$module_given" ] && [ -e "$module_built" ] || return 0
+    local kept=${mode#--}
+    kept=$target/tested/${kept:-module}
+    mkdir -p "$kept"
+    cp "$module_built" "$kept/new.$$"
+    mv "$kept/new.$$" "$kept/libtether.so"
+    export TETHER_MODULE=$kept/libtether.so
+}
+
 # run_tests ARG..: cargo's tests of this selection.
 run_tests() {
     local said programs name status=0
     said=$(cargo test --no-run --message-format=json-render-diagnostics "$@") || return 1
     programs=$(sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"overflow_checks":[a-z]*,"test":true}.*"executable":"\([^"]*\)".*/\1 \2/p' <<< "$said")
     [ -n "$programs" ] || { echo "test: no test was compiled" >&2; return 1; }
+    keep_module
     # The one that takes longest comes to stand first.
     for name in run client simulation failover locks history cluster server; do
         programs=$(grep "/$name-[0-9a-f]*$" <<< "$programs" || true; grep -v "/$name-[0-9a-f]*$" <<< "$programs" || true)
@@ -70,6 +83,13 @@ run_tests() {
     grep -v "$alone" <<< "$programs" | xargs -P "$side_by_side" -L 1 scripts/test.sh --program || status=1
     { grep "$alone" <<< "$programs" || true; } | xargs -r -P 1 -L 1 scripts/test.sh --program || status=1
     return $status
+}
+
+# soak ARG..: those of this selection that take long.
+soak() {
+    cargo test --no-run "$@"
+    keep_module
+    exec cargo test --no-fail-fast "$@" -- --ignored
 }
 
 mode=${1:-}
@@ -90,7 +110,9 @@ export PATH=$PATH:/usr/sbin:/sbin # an ordinary user's PATH on Debian lacks `ip`
 
 scripts/need.sh cargo cc libclang
 target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
-export TETHER_MODULE=${TETHER_MODULE:-$target/debug/deps/libtether.so}
+module_given=${TETHER_MODULE:-}
+module_built=$target/debug/deps/libtether.so
+export TETHER_MODULE=${module_given:-$module_built}
 
 if [ "$mode" != --servers ] && [ "$mode" != --matrix ]; then
     [ -n "${SERVER:-}" ] || scripts/need.sh server
@@ -99,8 +121,8 @@ if [ "$mode" != --servers ] && [ "$mode" != --matrix ]; then
     export TETHER_SERVER
     heading "tests on $("$TETHER_SERVER" --version)"
     case $mode in
-        --soak) exec cargo test --no-fail-fast "${module[@]}" "$@" -- --ignored ;;
-        --soak-clients) exec cargo test --no-fail-fast "${clients[@]}" "$@" -- --ignored ;;
+        --soak) soak "${module[@]}" "$@" ;;
+        --soak-clients) soak "${clients[@]}" "$@" ;;
         "") packages=("${module[@]}") ;;
         --clients | --rust) packages=("${clients[@]}") ;;
         *) echo "test: no such mode: $mode" >&2; exit 2 ;;
