@@ -180,7 +180,7 @@ type Core struct {
 
 	isLosing  bool
 	failed    int    // Attempts to connect, in a row.
-	why       *Error // The last of them failed, if none has succeeded since.
+	why       *Error // Of the last one that failed, if none has succeeded since.
 	connectAt timer
 	notBefore time.Duration // The last connection ended soon, and nobody wanted another one (P-RETRY-2).
 	refused   int           // Commands that were refused and are sent again, in a row.
