@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures everything, side by side with all that it competes with, and writes docs/benchmarks.md and its pictures.
 #
-#   scripts/bench.sh                  all of it: about half an hour on a machine that does nothing else
+#   scripts/bench.sh                  all of it: about an hour on a machine that does nothing else
 #   scripts/bench.sh peers scale      some parts; benches/servers/parts.rs has them all
 #   scripts/bench.sh acks quorum --merge   some parts, whose sections are renewed in docs/benchmarks.md
 #   scripts/bench.sh --short          a tenth of everything, to see that it works
@@ -20,14 +20,24 @@ export TETHER_SERVERS=${SERVERS:-redis-7.0 redis-8.0 valkey-9.1}
 # shellcheck disable=SC2086 # a list of words
 scripts/servers.sh $TETHER_SERVERS || echo "bench: going on with the servers that could be fetched" >&2
 scripts/build.sh
+
+# java [ARG..]: the Java clients. Unless something else is asked for, it renews their section of the page.
+java() {
+    TETHER_SERVER=${TETHER_SERVER:-$(scripts/need.sh --server-path)}
+    export TETHER_SERVER
+    [ "$#" -eq 0 ] || { scripts/java.sh --bench "$@"; return; }
+    scripts/java.sh --bench --write "$PWD/docs/benchmarks.md"
+    cargo bench --bench servers -- --prose
+}
+
+export TETHER_MODULE=$PWD/target/release/libtether.so
 if [ "${1:-}" = java ]; then
     shift
-    TETHER_SERVER=${TETHER_SERVER:-$(scripts/need.sh --server-path)} TETHER_MODULE=$PWD/target/release/libtether.so
-    export TETHER_SERVER TETHER_MODULE
-    [ "$#" -gt 0 ] || set -- --write "$PWD/docs/benchmarks.md"
-    exec scripts/java.sh --bench "$@"
+    java "$@"
+    exit
 fi
 # What a module costs that does nothing: the benchmarks look for it beside themselves.
 cargo build --package tether --release --example bare
-export TETHER_MODULE=$PWD/target/release/libtether.so
 cargo bench --bench servers -- "$@"
+# A whole run has written the page anew.
+[ "$#" -gt 0 ] || java

@@ -121,6 +121,13 @@ programs valgrind -O1
 echo '#include <stdlib.h>' > "$ROOT/readme.c"
 sed -n '/^```c$/,/^```$/{/^```/d;p}; /^\/\/ prints: released$/q' "$SOURCES/README.md" | sed 's/ 6379/ atoi(getenv("TETHER_PORT"))/' >> "$ROOT/readme.c"
 build example-readme "$ROOT/readme.c" "$ROOT/tether-valgrind.o" -Wno-unused-parameter -Wno-missing-field-initializers -levent
+# What takes the place of the patched hiredis' lock is shown as a part of a program: it is compiled.
+{
+    printf '#include "tether.h"\nvoid work(tether_lock *lock);\nvoid stop(const char *why);\nvoid part(tether *t, const char *me);\n'
+    sed -n '/^This is the same with `tether.c`/,/^| with the patch/{/^```c$/,/^```$/{/^```/d;s/^tether_settp.*/void part(tether *t, const char *me) { & }/p;t;p}}' "$SOURCES/README.md"
+} > "$ROOT/part.c"
+grep -q '^void part.*{ tether_settp' "$ROOT/part.c"
+build part.o "$ROOT/part.c" -c -Wno-unused-parameter
 commands=("$ROOT"/{live,example-*}-sanitized "$ROOT/example-readme")
 kinds="--show-leak-kinds=definite,indirect --errors-for-leak-kinds=definite,indirect"
 for program in "$ROOT"/{live,example-*}-valgrind; do

@@ -41,9 +41,10 @@ maven() {
 
 # The newest JDK, if it is newer than Maven's.
 newest_java() {
-    local java version newest="" most
+    local java version newest="" most homes=()
+    for java in "${!JAVA_HOME_@}"; do homes+=("${!java}/bin/java"); done # as a public host's workflow has them
     most=$(java -XshowSettings:properties -version 2>&1 | sed -n 's/ *java.specification.version = //p')
-    for java in /usr/lib/jvm/*/bin/java /Library/Java/JavaVirtualMachines/*/Contents/Home/bin/java; do
+    for java in /usr/lib/jvm/*/bin/java /Library/Java/JavaVirtualMachines/*/Contents/Home/bin/java ${homes[@]+"${homes[@]}"}; do
         [ -x "$java" ] || continue
         version=$("$java" -XshowSettings:properties -version 2>&1 | sed -n 's/ *java.specification.version = //p')
         if [ "${version%%.*}" -gt "${most%%.*}" ]; then newest=$java most=$version; fi

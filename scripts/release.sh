@@ -24,7 +24,7 @@ former=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 files() {
     git ls-files Cargo.toml clients/python/pyproject.toml clients/node/package.json clients/node/package-lock.json \
         'clients/java/*pom.xml' 'clients/go/*go.mod' 'clients/*README.md' 'clients/protocol/conform/adapters/*' \
-        'clients/java/conform/src/*Adapter.java' clients/protocol/conform/README.md
+        'clients/java/conform/src/*Adapter.java' clients/protocol/conform/README.md clients/c/tether.h
 }
 
 versions() {
@@ -77,7 +77,7 @@ registries() {
     scripts/go.sh --pack
     say "C: two files and the licence"
     tar -czf "$TO/tether-c-$VERSION.tar.gz" --owner=0 --group=0 --numeric-owner --mtime="@$(git log -1 --format=%ct)" \
-        LICENSE -C clients/c tether.c tether.h README.md
+        LICENSE -C clients/c tether.c tether.h README.md examples
     sums
     (cd "$TO" && ls -l)
 }

@@ -1,6 +1,8 @@
 /* tether.c: see tether.h. The first and larger part is the core: calls, frames and the time in; commands, events and
  * orders out. It calls no function of hiredis but its allocator, and has no socket and no clock, so the protocol's
  * vectors run it as it is (tests/vectors.c). The shell at the end has the connection. P-... are rules of the protocol.
+ *
+ * SPDX-License-Identifier: MIT
  */
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* program_invocation_short_name */

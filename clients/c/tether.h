@@ -14,9 +14,13 @@
  * No callback runs from within another; some run before the call that causes them returns. Memory comes from
  * hiredis' allocator; where it gives none, the program is aborted, since a client that cannot note a loss must not go
  * on.
+ *
+ * SPDX-License-Identifier: MIT
  */
 #ifndef TETHER_H
 #define TETHER_H
+
+#define TETHER_VERSION "0.2.0"
 
 #include <stdbool.h>
 #include <stddef.h>

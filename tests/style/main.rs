@@ -400,10 +400,29 @@ fn the_python_package_has_the_version_of_all_others() {
     assert_eq!(its, Some(of_all.as_str()));
 }
 
+#[test]
+fn the_page_of_clients_has_the_versions_that_java_tests() {
+    let poms = ["clients/java/pom.xml", "clients/java/beside/pom.xml"].map(document);
+    let page = document("docs/clients.md");
+    for (client, before) in [
+        ("Lettuce, RESP3", "<lettuce.version>"),
+        ("Jedis, RESP3", "<jedis.version>"),
+        (
+            "Redisson, `RedisClient`",
+            "<artifactId>redisson</artifactId>\n      <version>",
+        ),
+    ] {
+        let version = poms.iter().find_map(|pom| pom.split(before).nth(1));
+        let version = version.and_then(|rest| rest.split('<').next()).unwrap();
+        let row = format!("| {client} | {} |", version.trim_end_matches(".RELEASE"));
+        assert!(page.contains(&row), "docs/clients.md has no {row}");
+    }
+}
+
 /// What each registry gets is the package's folder alone.
 #[test]
 fn each_package_carries_the_licence() {
-    for package in ["go", "node", "python", "rust"] {
+    for package in ["go", "java", "node", "python", "rust"] {
         let its = document(&format!("clients/{package}/LICENSE"));
         assert_eq!(its, document("LICENSE"), "clients/{package}");
     }

@@ -6,6 +6,8 @@ import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.LocalDate;
+import java.time.ZoneOffset;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.EnumMap;
@@ -74,7 +76,7 @@ final class Bench {
                 }
             }
         }
-        String section = section(figures, size);
+        String section = section(figures);
         System.out.println(section);
         int write = options.indexOf("--write");
         if (write >= 0) {
@@ -217,21 +219,10 @@ final class Bench {
 
     // ---- what it says ----
 
-    private static String section(Map<Way, Figures> figures, Size size) throws IOException {
-        StringBuilder text = new StringBuilder(TITLE + "\n\n");
-        text.append(
-                        "`make bench BENCH=java`. %d programs, threads of one JVM with a client each, take one lock, give it back at once, and take it\n"
-                                .formatted(CONTENDERS))
-                .append(
-                        "again; *take and give back* is a free lock, %d times a second by one program, from the moment at which each was due; *killed*\n"
-                                .formatted(size.rate))
-                .append(
-                        "is the time from the SIGKILL of the holder's process to the next grant (median, longest; one sample where a time limit has to\n")
-                .append(
-                        "end). All ways take turns, each with a server of its own; the figures are medians of %d rounds. ZooKeeper runs alone, and writes\n"
-                                .formatted(size.rounds))
-                .append("each step to the disk.\n\n- Measured on ")
-                .append(machine())
+    /** The figures; benches/servers/report.md has the prose of this section. */
+    private static String section(Map<Way, Figures> figures) throws IOException {
+        StringBuilder text = new StringBuilder(TITLE + "\n\n- Measured on ");
+        text.append(machine())
                 .append(
                         "\n\n| | hand-overs per second | server CPU per 1,000 | take and give back: p50 | p99 | p99.99 | killed | |\n")
                 .append("| --- | --- | --- | --- | --- | --- | --- | --- |\n");
@@ -272,8 +263,9 @@ final class Bench {
         Process version =
                 new ProcessBuilder(OwnServer.needed("TETHER_SERVER"), "--version").start();
         String server = new String(version.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
-        return "%d processors, Java %s, %s"
+        return "%s (UTC): %d processors, Java %s, %s."
                 .formatted(
+                        LocalDate.now(ZoneOffset.UTC),
                         Runtime.getRuntime().availableProcessors(),
                         System.getProperty("java.version"),
                         Arrays.stream(server.strip().split(" "))

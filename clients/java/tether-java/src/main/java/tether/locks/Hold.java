@@ -183,7 +183,7 @@ public final class Hold implements AutoCloseable {
      * @return completes with the server's answer
      */
     public CompletionStage<Void> extendAsync(Duration lease) {
-        return extendAsync(lease, (Double) null);
+        return extendAsync(Millis.of(lease), null);
     }
 
     /**
@@ -199,16 +199,25 @@ public final class Hold implements AutoCloseable {
      *     the same
      */
     public void extend(Duration lease, Duration atLeast) throws InterruptedException {
-        double ms = Millis.of(atLeast);
-        if (!node.core.settings.mayKeep(ms)) {
-            throw TetherException.of(Problem.UNKEPT);
-        }
-        Futures.get(extendAsync(lease, ms));
+        Futures.get(extendAsync(lease, atLeast));
     }
 
-    private CompletionStage<Void> extendAsync(Duration lease, Double atLeast) {
-        double ms = Millis.of(lease);
-        return ask(extending, () -> post(core -> core.requests.extend(id, ms, atLeast)));
+    /**
+     * As {@link #extend(Duration, Duration)}, without waiting.
+     *
+     * @param lease from now on
+     * @param atLeast from now on; 0: the lock is free when it is released
+     * @return completes with the server's answer
+     */
+    public CompletionStage<Void> extendAsync(Duration lease, Duration atLeast) {
+        double kept = Millis.of(atLeast);
+        return node.core.settings.mayKeep(kept)
+                ? extendAsync(Millis.of(lease), kept)
+                : CompletableFuture.failedFuture(TetherException.of(Problem.UNKEPT));
+    }
+
+    private CompletionStage<Void> extendAsync(double lease, Double atLeast) {
+        return ask(extending, () -> post(core -> core.requests.extend(id, lease, atLeast)));
     }
 
     // ---- guarded writes ----

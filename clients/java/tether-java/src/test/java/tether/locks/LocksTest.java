@@ -13,6 +13,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -143,6 +144,17 @@ class LocksTest {
         hold.extend(Duration.ofMillis(20));
         assertEquals("lease", next(reasons));
         assertThrows(LostException.class, () -> hold.extend(MINUTE));
+    }
+
+    @Test
+    void whatIsToBeKeptNeedsASessionForIt(TestInfo test) throws Exception {
+        Hold hold = locks.lock(test.getDisplayName()).lease(MINUTE).acquire();
+        CompletionStage<Void> extended = hold.extendAsync(MINUTE, MINUTE);
+        assertTrue(extended.toCompletableFuture().isCompletedExceptionally());
+        assertThrows(TetherException.class, () -> hold.extend(MINUTE, MINUTE));
+        hold.extendAsync(MINUTE, Duration.ZERO).toCompletableFuture().join();
+        hold.check();
+        hold.close();
     }
 
     @Test

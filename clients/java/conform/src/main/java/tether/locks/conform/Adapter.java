@@ -28,6 +28,7 @@ import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
@@ -57,6 +58,7 @@ public final class Adapter {
     private final Map<String, Future<?>> requests = new ConcurrentHashMap<>();
     private final Map<String, ExecutorService> sources = new ConcurrentHashMap<>();
     private final Map<String, Subscription> subscriptions = new ConcurrentHashMap<>();
+    private final Map<String, CountDownLatch> paused = new ConcurrentHashMap<>();
     private final Map<String, Candidate> candidates = new ConcurrentHashMap<>();
     private final Map<String, Boolean> lost = new ConcurrentHashMap<>();
     private final Set<String> givenUp = ConcurrentHashMap.newKeySet();
@@ -90,7 +92,9 @@ public final class Adapter {
                         "unwatch",
                         "presence",
                         "observe",
-                        "end")
+                        "end",
+                        "pause",
+                        "go_on")
                 .forEach(hello.putArray("calls")::add);
         say(hello);
         Adapter adapter = new Adapter();
@@ -159,17 +163,14 @@ public final class Adapter {
                             id,
                             locks.watch(
                                     texts(call.get("keys")),
-                                    event ->
-                                            say(
-                                                    object("watch", id)
-                                                            .put("key", event.key())
-                                                            .put(
-                                                                    "is",
-                                                                    event.kind()
-                                                                            .name()
-                                                                            .toLowerCase(
-                                                                                    Locale
-                                                                                            .ROOT)))));
+                                    event -> {
+                                        awaitReading(id);
+                                        String is = event.kind().name().toLowerCase(Locale.ROOT);
+                                        say(
+                                                object("watch", id)
+                                                        .put("key", event.key())
+                                                        .put("is", is));
+                                    }));
             case "presence" ->
                     subscribe(
                             id,
@@ -214,6 +215,8 @@ public final class Adapter {
                                                                             object("leader", id)
                                                                                     .putNull(
                                                                                             "token")))));
+            case "pause" -> paused.put(id, new CountDownLatch(1));
+            case "go_on" -> paused.remove(id).countDown();
             case "unwatch", "end" -> subscriptions.remove(id).close();
             case "close" ->
                     threads.submit(
@@ -479,5 +482,17 @@ public final class Adapter {
                                 say(with(object("ended", id), error));
                             }
                         });
+    }
+
+    /** A reader that is paused takes nothing. */
+    private void awaitReading(String id) {
+        CountDownLatch pause = paused.get(id);
+        try {
+            if (pause != null) {
+                pause.await();
+            }
+        } catch (InterruptedException closed) {
+            Thread.currentThread().interrupt();
+        }
     }
 }
