@@ -625,7 +625,7 @@ async def frame_that_is_none(stage):
     wire = await stage.wire(server)
     client = await stage.client(wire)
     await client.acquire("a")
-    wire.connections[-1]["client"].write(b"what is this\r\n")
+    wire.put(b"what is this\r\n")
     await client.event(lost="a", reason="connection")
     await client.acquire("b", "l")
 
@@ -639,6 +639,56 @@ async def push_cut_in_two(stage):
     await server.ask("DEL", "k")
     await client.event(lost="a", reason="deleted")
     await client.acquire("b")
+
+
+async def push_before_the_reply(stage):
+    server = await stage.start_server()
+    wire = await stage.wire(server)
+    client = await stage.client(wire)
+    raw = await stage.raw(server)
+    await raw.ask("LOCK.ACQUIRE", "k")
+    await raw.ask("LOCK.ACQUIRE", "l")
+    await client.call("acquire", id="a", keys=["k"])
+    await server.is_waited_for("k")
+    # What the client reads at once: the push for `a`, null for `b`, the push for `b`.
+    wire.down.hold()
+    await raw.ask("LOCK.RELEASE", "k")
+    await client.call("acquire", id="b", keys=["l"])
+    await server.is_waited_for("l")
+    await raw.ask("LOCK.RELEASE", "l")
+    wire.down.let_go()
+    await client.event(granted="a")
+    await client.event(granted="b")
+    # The server writes the push for `c` in front of the reply to the release that frees the lock.
+    await client.call("acquire", id="c", keys=["l"])
+    await server.is_waited_for("l")
+    await client.call("release", id="b")
+    await client.event(released="b")
+    await client.event(granted="c")
+    for name in ("a", "c"):
+        expect(await client.check(name) == "held", f"the hold {name}")
+
+
+async def loss_before_the_grant(stage):
+    server = await stage.start_server()
+    wire = await stage.wire(server)
+    client = await stage.client(wire)
+    await client.acquire("other", "other")
+    wire.down.hold()
+    await client.call("acquire", id="a", keys=["k"])
+
+    async def holder():
+        return (await server.info("k"))[b"holders"]
+
+    label = (await eventually(holder, "k is held"))[0][b"label"]
+    said = b"LOST deleted " + label
+    wire.put(b">3\r\n$4\r\nlock\r\n$1\r\nk\r\n$%d\r\n%s\r\n" % (len(said), said))
+    wire.down.let_go()
+    await client.event(lost="a", reason="deleted")
+    told = [name for event in client.events for name in event if event[name] == "a"]
+    expect(told == ["granted", "lost"], f"it was told {told}")
+    expect(await client.check("a") == {"lost": "deleted"}, "it is held all the same")
+    expect(await client.check("other") == "held", "the other hold")
 
 
 async def refused_release_loses_nothing(stage):

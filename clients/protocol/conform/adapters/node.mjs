@@ -103,8 +103,11 @@ class Adapter {
     }
     request.held = held;
     if (signal.aborted) return this.release({ id });
-    held.signal.addEventListener("abort", () => say({ lost: id, reason: held.signal.reason.reason }));
     say({ granted: id, token: held.token, ...(call.seq ? { key: held.name } : {}) });
+    const lost = () => say({ lost: id, reason: held.signal.reason.reason });
+    // A signal that is aborted already calls nobody (P-LOSS-5).
+    if (held.signal.aborted) lost();
+    else held.signal.addEventListener("abort", lost);
   }
 
   async release({ id }) {
