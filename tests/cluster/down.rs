@@ -19,6 +19,46 @@ fn take_down(server: &Server) {
     });
 }
 
+/// A client sends its release again, and has lost nothing meanwhile.
+#[test]
+fn a_release_while_the_cluster_is_down_leaves_the_hold() {
+    let cluster = Cluster::of_masters(2, &[]);
+    let server = &cluster.servers[0];
+    let key = name_in(SLOT);
+    let (mut holder, mut waiter) = (server.resp2(), server.resp3());
+    for (take, release, answer) in [
+        ("SETTP KEY v", "DELTP KEY", 1),
+        ("LOCK.ACQUIRE KEY", "LOCK.RELEASE KEY", 0),
+        ("LOCK.ACQUIRE KEY SHARED", "LOCK.RELEASE KEY ALL", 0),
+    ] {
+        let (take, release) = (take.replace("KEY", &key), release.replace("KEY", &key));
+        holder.run(&*take);
+        let kind = take.split(' ').next().expect("a command");
+        let value = if kind == "SETTP" { " w" } else { "" };
+        queue_push(&mut waiter, &format!("{kind} {key}{value} WAIT 0 PUSH"));
+        take_down(server);
+        let refusal = holder.refused(&*release);
+        assert!(refusal.starts_with("CLUSTERDOWN"), "{release}: {refusal}");
+        let mut admin = server.resp2();
+        admin.run(&format!("CLUSTER ADDSLOTS {}", SLOTS / 4));
+        eventually_within(AGREEMENT, "a cluster that is up", || {
+            match admin.call("GET k") {
+                Frame::Error(answer) if answer.starts_with(b"CLUSTERDOWN") => {
+                    Err(String::from_utf8_lossy(&answer).into_owned())
+                }
+                _ => Ok(()),
+            }
+        });
+        assert_eq!(server.settled(&mut waiter), [""; 0], "{release}");
+        assert_eq!(holder.call(&*release), int(answer), "{release}");
+        let granted = waiter.next_push();
+        let beginning = format!("{} {key} ", if kind == "SETTP" { "settp" } else { "lock" });
+        assert!(granted.starts_with(&beginning), "{granted}");
+        let back = release.split(' ').next().expect("a command");
+        assert_eq!(waiter.call([back, &key]), int(answer), "{release}");
+    }
+}
+
 #[test]
 fn what_a_server_loses_while_its_cluster_is_down_is_told_and_granted_to_nobody() {
     let cluster = Cluster::of_masters(2, &[]);

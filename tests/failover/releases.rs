@@ -122,6 +122,68 @@ fn a_pause_postpones_a_release() {
     }
 }
 
+/// A client sends its release again, and has lost nothing meanwhile.
+#[test]
+fn a_busy_server_leaves_what_is_to_be_released() {
+    let server = Server::with(&["busy-reply-threshold 20"]);
+    let (mut script, mut admin) = (server.resp2(), server.resp2());
+    for (take, release, answer) in RELEASES {
+        let (mut holder, mut waiter) = (server.resp2(), server.resp2());
+        holder.run(take);
+        let wait = match take.starts_with("SETTP") {
+            true => "SETTP a w WAIT 0",
+            false => "LOCK.ACQUIRE a WAIT 0",
+        };
+        queue(&server, &mut waiter, wait);
+        script.send(["EVAL", "while true do end", "0"]);
+        eventually("a busy server", || match admin.call("PING") {
+            Frame::Error(_) => Ok(()),
+            reply => Err(format!("{reply:?}")),
+        });
+        let refusal = holder.refused(release);
+        assert!(refusal.starts_with("BUSY "), "{release}: {refusal}");
+        admin.run("SCRIPT KILL");
+        script.read_reply();
+        server.settle();
+        assert!(!waiter.has_reply(), "{release}");
+        assert_eq!(holder.call(release), int(answer), "{release}");
+        assert!(waiter.read_reply().number() > 0);
+        waiter.run("QUIT");
+        waiter.expect_closed();
+        eventually_gone(&mut admin, "a");
+    }
+}
+
+/// Only a session has anything while another data set is loaded.
+#[test]
+fn a_loading_server_leaves_what_is_to_be_released() {
+    let server = Server::with(&["loading-process-events-interval-bytes 1024"]);
+    let (mut admin, mut loader) = (server.resp2(), server.resp2());
+    for (take, release, answer) in RELEASES {
+        let mut holder = server.resp2();
+        holder.run("SESSION.START GRACE 60000");
+        holder.run(take);
+        admin.run("DEBUG POPULATE 1000");
+        // Each key takes a millisecond.
+        admin.run("CONFIG SET key-load-delay 1000");
+        loader.send("DEBUG RELOAD");
+        eventually("a load", || {
+            let info = admin.run("INFO persistence").text();
+            match info.contains("\nloading:1") {
+                true => Ok(()),
+                false => Err(info),
+            }
+        });
+        let refusal = holder.refused(release);
+        assert!(refusal.starts_with("LOADING "), "{release}: {refusal}");
+        assert_eq!(loader.read_reply(), ok());
+        assert_eq!(admin.run("EXISTS a"), int(1));
+        assert_eq!(holder.call(release), int(answer), "{release}");
+        assert_eq!(admin.run("EXISTS a"), int(0));
+        admin.run("CONFIG SET key-load-delay 0");
+    }
+}
+
 #[test]
 fn a_replica_refuses_releases() {
     let master = Server::start();

@@ -179,4 +179,33 @@ mod tests {
         let left = sorted.iter().count();
         assert!(sorted.blocks.len() <= 1 + 4 * left / BLOCK);
     }
+
+    /// docs/commands.md promises it. The blocks of tests are so small that a block itself weighs more than its ids.
+    #[test]
+    fn an_id_takes_at_most_48_bytes() {
+        fn assert_is_small<T>(sorted: &Sorted<T>, ids: usize) {
+            let blocks = sorted.blocks.iter();
+            let bytes = blocks
+                .map(|block| block.capacity() * size_of::<Id<T>>())
+                .sum::<usize>()
+                + sorted.blocks.capacity() * size_of::<Vec<Id<T>>>();
+            assert!(bytes <= 48 * ids, "{bytes} bytes for {ids} ids");
+        }
+        let mut records: Arena<Vec<u8>> = Arena::default();
+        let mut sorted = Sorted::default();
+        let mut ids = Vec::new();
+        for number in numbers().take(10_000) {
+            // Two may have the same number.
+            let name = [number, ids.len() as u32].map(u32::to_be_bytes).concat();
+            let id = records.insert(name);
+            sorted.insert(id, |id| &records[id]);
+            ids.push(id);
+        }
+        assert_is_small(&sorted, ids.len());
+        let half = ids.len() / 2;
+        for id in &ids[half..] {
+            assert!(sorted.remove(*id, |id| &records[id]));
+        }
+        assert_is_small(&sorted, half);
+    }
 }

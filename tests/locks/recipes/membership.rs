@@ -215,3 +215,57 @@ fn a_member_with_a_session_goes_on_until_its_grace_is_over() {
     let refused = server.resp3().refused(["SESSION.RESUME", &secret]);
     assert!(refused.starts_with("NOSESSION"), "{refused}");
 }
+
+/// The server crashes and has its file: whoever has a session is a member as before, and the others join again.
+#[test]
+fn a_group_outlives_a_restart_of_the_server() {
+    let mut server = Server::with(&["appendonly yes", "appendfsync always"]);
+    let named = |name: &str| format!("{GROUP}{name}");
+    let mut secrets = Vec::new();
+    let mut members: Vec<_> = ["a", "b", "c"]
+        .map(|name| {
+            let mut client = server.resp3();
+            secrets.push(client.run("SESSION.START GRACE 60000").text());
+            Member::join(client, &named(name), "here")
+        })
+        .into();
+    let stray = Member::join(server.resp3(), &named("stray"), "here");
+    let first = &mut members[0];
+    first.client.run(["SET", &first.name, "somewhere else"]);
+    server.crash_and_restart();
+    eventually_gone(&mut server.resp2(), &stray.name);
+
+    // Two are back; of the third one they know, though it is not.
+    let come_back = |server: &Server, member: &mut Member, secret: &String| {
+        member.client = server.resp3();
+        let resumed = member.client.run(["SESSION.RESUME", secret, "NOTIFY"]);
+        assert_eq!(resumed, int(1), "{}", member.name);
+        member.view = View::take(&mut member.client, GROUP);
+    };
+    let (back, late) = members.split_at_mut(2);
+    for (member, secret) in back.iter_mut().zip(&secrets) {
+        come_back(&server, member, secret);
+    }
+    let (first, third) = (&back[0], &late[0]);
+    assert_eq!(
+        first.view.members[&first.name],
+        (first.token, "somewhere else".to_owned())
+    );
+    assert_eq!(
+        first.view.members[&third.name],
+        (third.token, "here".to_owned())
+    );
+    come_back(&server, &mut late[0], &secrets[2]);
+    all_hear(&server, &mut members, &[]);
+
+    // Tokens go on rising, and everybody is told of whoever comes and goes, as before the crash.
+    members.push(Member::join(server.resp3(), &stray.name, "again"));
+    assert!(members[3].token > stray.token);
+    let came = added(&members[3], "again");
+    all_hear(&server, &mut members, &[came]);
+    let mut leaver = members.remove(0);
+    let left = gone(&leaver.name, leaver.token, "released");
+    assert_eq!(leaver.client.run(["DELTP", &leaver.name]), int(1));
+    all_hear(&server, &mut members, &[left]);
+    assert_eq!(leaver.client.run("SESSION.END"), int(0));
+}
