@@ -77,6 +77,13 @@ fn a_server_that_nobody_has_tried_qualifies_and_has_pushes_from_then_on() {
             );
         }
     }
+    // docs/servers.md promises it.
+    let mut seconds = comments.lines().filter_map(|line| {
+        let number = line.strip_prefix("# ")?.strip_suffix(" seconds")?;
+        number.parse::<f64>().ok()
+    });
+    let seconds = seconds.next().unwrap_or_else(|| panic!("{printed}"));
+    assert!(seconds < 30.0, "{printed}");
     let Some(Posing { version, .. }) = &posing else {
         return say("Valkey 8 cannot pose as another series");
     };
@@ -161,8 +168,8 @@ fn a_server_without_a_function_is_refused() {
     );
 }
 
-/// Where in the file the address is that the program's dynamic symbol of this name has.
-fn symbol(program: &[u8], name: &str) -> usize {
+/// Where in the file the address is that the program's dynamic symbol of this name has; none if there is no such symbol.
+fn symbol(program: &[u8], name: &str) -> Option<usize> {
     let number = |at: usize, size: usize| {
         let bytes = &program[at..at + size];
         bytes
@@ -182,14 +189,48 @@ fn symbol(program: &[u8], name: &str) -> usize {
     let (from, length) = (number(symbols + 24, 8), number(symbols + 32, 8));
     let mut entries = (from..from + length).step_by(24);
     let entry = entries.find(|entry| program[names + number(*entry, 4)..].starts_with(&wanted));
-    entry.unwrap_or_else(|| panic!("{name} is no symbol")) + 8
+    Some(entry? + 8)
+}
+
+/// The functions that docs/servers.md says are called.
+fn called() -> Vec<String> {
+    let page = fs::read_to_string(tether_testing::project().join("docs/servers.md")).unwrap();
+    let (_, section) = page.split_once("\n## What is called\n").unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    let names = rows.flat_map(|row| row.split(" | ").next().unwrap().split('`').step_by(2));
+    names.map(str::to_owned).collect()
+}
+
+/// As one that was linked without `-rdynamic`.
+#[cfg(target_endian = "little")]
+#[test]
+fn a_server_that_shows_no_function_is_refused() {
+    let (folder, own) = (folder(), TempDir::new().unwrap());
+    let server = copy_of_server(own.path(), |program| {
+        let names = called();
+        let shown = names.iter().filter_map(|name| symbol(program, name));
+        let shown: Vec<_> = shown.collect();
+        // Each series has most of them.
+        assert!(shown.len() >= 10, "{names:?}");
+        for at in shown {
+            // Its section, and its address: it is declared only.
+            program[at - 2..at + 8].fill(0);
+        }
+    });
+    let (code, said) = refused(qualify(&server, &folder), &folder);
+    assert_eq!(code, 1, "{said}");
+    assert!(
+        said.contains("does not show modules the functions that tether needs"),
+        "{said}"
+    );
 }
 
 /// The tested server, in which one function of this name is another one; and what is said of it.
 fn with_another(name: &str, other: &str) -> (i32, String) {
     let (folder, own) = (folder(), TempDir::new().unwrap());
     let server = copy_of_server(own.path(), |program| {
-        let (at, from) = (symbol(program, name), symbol(program, other));
+        let [at, from] = [name, other]
+            .map(|name| symbol(program, name).unwrap_or_else(|| panic!("{name} is no symbol")));
         program.copy_within(from..from + 8, at);
     });
     refused(qualify(&server, &folder), &folder)

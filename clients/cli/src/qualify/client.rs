@@ -208,7 +208,7 @@ impl Frame {
     fn of(value: &Value) -> Frame {
         let mut words = Vec::new();
         collect(value, &mut words);
-        let kinds = ["watchex", "settp", "lock"];
+        let kinds = ["watchex", "watchtp", "settp", "lock"];
         let is_array = matches!(value, Value::Array(items) if items.len() == 3);
         let is_push = is_array
             && words

@@ -89,6 +89,8 @@ impl Stage {
         stage.subject.expect(&name, "OK")?;
         for (line, reply) in [
             ("WATCHEX ~k", "NOEXIST"),
+            // A page of none. In a cluster a prefix has a hash tag.
+            ("WATCHTP {~}", ""),
             ("SETTP ~gone v NOTIFY", "1"),
             ("LOCK.ACQUIRE ~lost OWNER x NOTIFY", "TOKEN"),
             ("SETTP ~granted v WAIT 0 PUSH", "0"),
@@ -119,6 +121,8 @@ impl Stage {
             .collect();
         pushes.extend(
             [
+                "watchtp {~}one ADD TOKEN v",
+                "watchtp {~}one DEL TOKEN released",
                 "settp ~gone LOST deleted",
                 "lock ~lost LOST deleted x",
                 "settp ~granted TOKEN",
@@ -189,6 +193,8 @@ impl Stage {
             self.other.expect_frames("SET and DEL", &replies)?;
         }
         for (line, reply) in [
+            ("SETTP {~}one v", "1"),
+            ("DELTP {~}one", "1"),
             ("DEL ~gone", "1"),
             ("DEL ~lost", "1"),
             ("DELTP ~granted", "1"),
