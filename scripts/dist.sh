@@ -212,6 +212,7 @@ try() {
         said=$(within "${tether[@]}" run --nowait report -- sh -c 'echo "held with ${TETHER_TOKEN:?}"') || { cat "$TMP/log" >&2; die "no lock"; }
         [[ $said == "held with "* ]] || die "tether run said: $said"
         within "${tether[@]}" doctor > "$TMP/doctor" || { cat "$TMP/doctor" >&2; die "tether doctor finds something wrong"; }
+        ! grep -q '^warn' "$TMP/doctor" || { cat "$TMP/doctor" >&2; die "tether doctor warns of the package's own configuration"; }
         within "${tether[@]}" metrics | grep -q '^tether_grants_total 1$' || die "no grant was counted"
         # Sentinel sends this at each failover.
         said=$(ask CONFIG REWRITE)
@@ -221,6 +222,11 @@ try() {
         stop
     done
     cat "$TMP/doctor"
+}
+
+# advised MODULE SETTINGS: the lines that tether.conf wants in the server's file.
+advised() {
+    sed -n "s|^#   \(loadmodule\) .*|\1 \"$1\"|p; s|^#   \(include\) .*|\1 \"$2\"|p; s|^#   \(client-output-buffer-limit .*\)|\1|p" packaging/tether.conf
 }
 
 # In a new Debian of the same release as here, by the same mirror.
@@ -242,7 +248,7 @@ try_in_new_root() {
     say "apt install ./${DIST##*/}/*.deb redis-server, in a new Debian"
     { within apt-get -qq update && within sh -c 'apt-get -qq -y install --no-install-recommends /tmp/*.deb redis-server'; } > "$TMP/log" 2>&1 ||
         { tail -n 30 "$TMP/log" >&2; die "apt could not install it"; }
-    within sh -c 'printf "loadmodule /usr/lib/tether/libtether.so\ninclude /etc/tether/tether.conf\n" >> /etc/redis/redis.conf'
+    advised /usr/lib/tether/libtether.so /etc/tether/tether.conf >> "$root/etc/redis/redis.conf"
     try tether "${started[@]}"
     for file in usr/share/man/man1/tether-run.1.gz usr/share/bash-completion/completions/tether etc/tether/tether.conf usr/share/doc/tether/docs/commands.md lib/systemd/system/tether-metrics.service; do
         [ -s "$root/$file" ] || die "$file is missing"
@@ -274,9 +280,6 @@ check_service() {
     [[ $said == *tether-metrics.service*NoSuchSetting* ]] || say "tether-metrics.service was NOT checked, since systemd-analyze cannot work here: $said"
 }
 
-# lines MODULE SETTINGS: a server's file, as tether.conf wants it.
-lines() { printf 'loadmodule "%s"\ninclude "%s"\n' "$1" "$2" > "$TMP/server.conf"; }
-
 scripts/need.sh server python
 [ "$(uname -s)" != Linux ] || scripts/need.sh objcopy
 build
@@ -288,11 +291,11 @@ if command -v dpkg-deb >/dev/null; then
     lintian --allow-root --fail-on error,warning "$DIST"/*.deb
     dpkg-deb -x "$DIST"/tether_*.deb "$unpacked"
     check_service "$unpacked"
-    lines "$unpacked/usr/lib/tether/libtether.so" "$unpacked/etc/tether/tether.conf"
+    advised "$unpacked/usr/lib/tether/libtether.so" "$unpacked/etc/tether/tether.conf" > "$TMP/server.conf"
     try "$unpacked/usr/bin/tether" "$(scripts/need.sh --server-path)" "$TMP/server.conf"
 else
     say "no dpkg-deb is here, so no .deb is made"
-    lines "$DIST/libtether.so" "$PWD/packaging/tether.conf"
+    advised "$DIST/libtether.so" "$PWD/packaging/tether.conf" > "$TMP/server.conf"
     try "$DIST/tether" "$(scripts/need.sh --server-path)" "$TMP/server.conf"
 fi
 python3 scripts/sbom.py > "$DIST/tether.spdx.json"

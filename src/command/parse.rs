@@ -192,6 +192,9 @@ impl fmt::Display for BadInput {
             BadInput::Repeated(option) => write!(f, "option {option} is repeated"),
             BadInput::RepeatedKey(key) => write!(f, "key '{}' is repeated", shown(key)),
             BadInput::Incomplete(option) => write!(f, "option {option} is incomplete"),
+            BadInput::NotANumber { what, given } if is_time(what) => {
+                write!(f, "{what} takes milliseconds, got '{}'", shown(given))
+            }
             BadInput::NotANumber { what, given } => {
                 write!(f, "{what} is not a number: '{}'", shown(given))
             }
@@ -211,6 +214,14 @@ impl fmt::Display for BadInput {
             }
         }
     }
+}
+
+/// What is given in milliseconds.
+fn is_time(what: &str) -> bool {
+    matches!(
+        what,
+        "WAIT" | "LEASE" | "the lease" | "GRACE" | "ACKTIMEOUT"
+    )
 }
 
 /// Options of SET by which other locks end.

@@ -23,7 +23,10 @@ fn only_a_connection_that_owns_nothing_may_start_one() {
     let bad = [
         ("SESSION.START GRACE 0", "ERR GRACE is out of range"),
         ("SESSION.START GRACE 86400001", "ERR GRACE is out of range"),
-        ("SESSION.START GRACE soon", "ERR GRACE is not a number"),
+        (
+            "SESSION.START GRACE soon",
+            "ERR GRACE takes milliseconds, got 'soon'",
+        ),
         ("SESSION.START GRACE", "ERR option GRACE is incomplete"),
         ("SESSION.START 5", "ERR unknown option '5'"),
         ("SESSION.RESUME", "ERR wrong number of arguments"),

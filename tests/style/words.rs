@@ -1,4 +1,5 @@
-//! The words of the pages: a phrase that readers stumbled over, and what the trade says.
+//! The words of the pages, of the configurations and of the command line's help: a phrase that readers stumbled over, and what the
+//! trade says.
 
 use super::{assert_none, document, files_below};
 use std::path::PathBuf;
@@ -27,6 +28,15 @@ const PLAIN: [(&str, &str); 21] = [
     ("i.e.", "that is"),
     ("etc.", "and so on"),
 ];
+
+/// What people read in a file that is no page, as lines of a page: comments of a configuration, and the texts of clap's help.
+fn comments(file: &str, mark: &str) -> String {
+    let comment = |line: &str| match line.trim_start().strip_prefix(mark) {
+        Some(text) => text.trim_start().to_owned() + "\n",
+        None => "\n".to_owned(),
+    };
+    file.lines().map(comment).collect()
+}
 
 /// A page without its blocks and without what stands in backticks.
 fn prose(page: &str) -> Vec<String> {
@@ -95,10 +105,29 @@ fn pages_say_it_in_plain_words() {
 }
 
 #[test]
+fn configurations_and_the_help_say_it_in_plain_words() {
+    let files = [
+        ("redis.conf", "#"),
+        ("packaging/tether.conf", "#"),
+        ("clients/cli/src/options.rs", "///"),
+    ];
+    let of_file = |(path, mark): (&str, &str)| {
+        let text = comments(&document(path), mark);
+        assert!(text.split_whitespace().count() > 100, "{path} has no texts");
+        offences(path, &text)
+    };
+    assert_none(files.into_iter().flat_map(of_file).collect());
+}
+
+#[test]
 fn a_phrase_is_found_in_prose_only() {
     let found = |page: &str| offences("page", page).len();
     assert_eq!(found("Those who wait, and who waits."), 1);
     assert_eq!(found("It is for who\nwaits for it."), 1);
     assert_eq!(found("As everywhere. `who waits`"), 0);
     assert_eq!(found("```\nwho waits\n```\nnot so"), 0);
+    let found = |file: &str, mark: &str| offences("file", &comments(file, mark));
+    assert_eq!(found("# Who\n# waits.\nwho waits\n", "#").len(), 1);
+    assert!(found("a\n/// Who waits.\n", "///")[0].starts_with("file:2: "));
+    assert!(found("fn a() {} // Who waits.\n", "///").is_empty());
 }

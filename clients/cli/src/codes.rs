@@ -9,7 +9,7 @@ pub const UNREACHABLE: u8 = 69;
 pub const TAKEN: u8 = 75;
 /// EX_CONFIG: the server refuses: no such module, no such right, a key of another type, a setting that does not fit.
 pub const REFUSED: u8 = 78;
-/// The lock was lost, and the command was ended or not started. sysexits.h ends at 78, and shells begin at 126.
+/// The lock was lost, and the command was killed or not started. sysexits.h ends at 78, and shells begin at 126.
 pub const LOST: u8 = 79;
 /// Something failed here, before the command was started or in guarding it, as `timeout` and `env` say it.
 pub const FAILED: u8 = 125;

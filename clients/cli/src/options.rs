@@ -126,7 +126,7 @@ pub struct Run {
 
 /// Run a command while this machine leads
 ///
-/// Of all that run `tether elect` with one NAME, one leads at a time; the others wait. It runs the command. If it loses the lead,
+/// Of all candidates for one NAME, one leads at a time; the others wait. The leader runs the command. If it loses the lead,
 /// tether kills the command and everything it started, and stands again. When the command exits, tether resigns and exits with
 /// the command's code. NAME is a temporary key with the value of --value: the command gets it as TETHER_KEY, and the term's
 /// fencing token as TETHER_TOKEN.
@@ -245,9 +245,9 @@ pub struct Ls {
     pub json: bool,
 }
 
-/// Show who holds a key and who waits for it
+/// Show the holders of a key and its waiters
 ///
-/// The exit code is 1 if nobody does.
+/// The exit code is 1 if there are none.
 #[derive(Args, Debug)]
 #[command(before_help = "Example: tether who report")]
 pub struct Who {
@@ -311,7 +311,7 @@ pub struct Sessions {
     pub json: bool,
 }
 
-/// Show the busiest keys, who holds them, who waits, and what was lost, refreshed at an interval
+/// Show the busiest keys with their holders and waiters, and what was lost, refreshed at an interval
 ///
 /// On a terminal it redraws the screen: `q` quits, `s` sorts by the next order, `/` asks for a filter (Esc shows all keys again).
 /// Elsewhere it prints one refresh after the other, with an empty line in between; Ctrl-C ends it. The counters are the server's, the
@@ -386,7 +386,7 @@ pub struct Watch {
 
     /// Run a command for each line, one after the other, with TETHER_KEY and TETHER_EVENT in its environment
     ///
-    /// A signal that ends tether also ends the command and what it started, after five seconds by KILL.
+    /// A signal that kills tether also kills the command and everything it started; what is left after five seconds gets KILL.
     #[arg(long, value_name = "COMMAND", num_args = 1.., allow_hyphen_values = true, value_hint = ValueHint::CommandName)]
     pub exec: Option<Vec<OsString>>,
 
@@ -399,16 +399,16 @@ pub struct Watch {
 ///
 /// On a terminal it redraws the table at each change. Elsewhere it prints the table, and then a line for each change: ADD or SET
 /// with key, token and value; DEL with key, token and reason; FLUSHED. If the server ends the watch (END with a reason), it
-/// prints a new table. When the connection breaks, it ends (exit code 69). With --once, the exit code is 1 if there are none. In a
+/// prints a new table. When the connection breaks, it exits with 69. With --once, the exit code is 1 if there are none. In a
 /// cluster the prefix must hold a whole hash tag, as in workers:{eu}:
 #[derive(Args, Debug)]
 #[command(before_help = "Example: tether presence --once workers:")]
 pub struct Presence {
-    /// Print the table and end
+    /// Print the table and exit
     #[arg(long)]
     pub once: bool,
 
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
 
@@ -417,9 +417,9 @@ pub struct Presence {
     pub prefix: OsString,
 }
 
-/// Take a key away from those who hold it
+/// Take a key away from its holders
 ///
-/// This deletes the key: holders that asked with NOTIFY are told, the next waiter gets the key, and the holders keep their other
+/// This deletes the key: holders that asked with NOTIFY get a push, the next waiter gets the key, and the holders keep their other
 /// keys. It prints who lost the key. Beware: if the key has just passed to a waiter, kick takes it from that waiter; use --token
 /// to be sure. The exit code is 1 if nobody held the key.
 #[derive(Args, Debug)]
@@ -441,8 +441,8 @@ pub struct Kick {
 /// Check that a server, its replicas and their settings are fit for locks, and say what to do
 ///
 /// Replicas are those that the server names, and theirs; in a cluster all masters are looked at, and their replicas. User and password
-/// are the same for all. Each finding has a command that does something about it, or shows more. A note is a choice that is as it is
-/// by default. The exit code is 1 if something is wrong, and 0 if there are only warnings.
+/// are the same for all. Each finding has a command that does something about it, or shows more. A note is about a setting at its
+/// default, and what that costs. The exit code is 1 if something is wrong, and 0 if there are only warnings.
 #[derive(Args, Debug)]
 #[command(before_help = "Example: tether doctor")]
 pub struct Doctor {
@@ -512,15 +512,15 @@ pub struct Devserver {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub unix_socket: Option<PathBuf>,
 
-    /// The password of the user default
+    /// The password of the user `default`
     #[arg(long)]
     pub password: Option<String>,
 
-    /// What clients are told of tether.peer-timeout, from which they make their fence
+    /// The tether.peer-timeout that clients see, from which they compute their fence
     #[arg(long, value_name = "TIME", value_parser = timing::parse, default_value = "10s")]
     pub peer_timeout: Duration,
 
-    /// Grant nothing for so long after the start, as with tether.quarantine
+    /// Grant nothing for TIME after the start, as with tether.quarantine
     #[arg(long, value_name = "TIME", value_parser = timing::parse, default_value = "0s")]
     pub quarantine: Duration,
 
@@ -595,7 +595,7 @@ fn signal(text: &str) -> Result<Signal, String> {
     let found = SIGNALS.iter().find(|(known, _)| *known == name);
     found.map(|(_, number)| Signal(*number)).ok_or_else(|| {
         let names: Vec<_> = SIGNALS.iter().map(|(name, _)| *name).collect();
-        format!("one of {} is wanted", names.join(", "))
+        format!("use one of {}", names.join(", "))
     })
 }
 

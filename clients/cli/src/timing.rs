@@ -3,26 +3,48 @@
 use std::time::Duration;
 use tether_client::timing::{MARGIN, SHORTEST_FENCE, Unfit};
 
-/// Why times do not fit together, in the words of the options.
-pub fn complaint(unfit: &Unfit) -> String {
+/// What it takes to notice a loss before the server gives the lock away.
+const NOTICE: Duration = MARGIN.saturating_add(SHORTEST_FENCE);
+
+/// Why times do not fit together, in the words of the options, and what to do. With a quorum or with --at-least there is no way
+/// without a grace.
+pub fn complaint(unfit: &Unfit, needs_grace: bool) -> String {
     match unfit {
-        Unfit::Grace { grace, least } => format!(
-            "--grace {} is too short: it must be at least {}, which is --kill-after and {} to notice a loss before the server gives the lock away",
-            shown(*grace),
-            shown(*least),
-            shown(MARGIN + SHORTEST_FENCE),
-        ),
-        Unfit::NoPeerTimeout => "without --grace the server must detect peers that vanished, and its tether.peer-timeout is 0 here".to_owned(),
+        Unfit::Grace { grace, least } => {
+            let without = (!needs_grace).then_some("--grace 0");
+            format!(
+                "--grace {} is too short: it must be at least {}, which is --kill-after and {} to notice a loss before the server gives the lock away{}",
+                shown(*grace),
+                shown(*least),
+                shown(NOTICE),
+                or_use([without, shorter_kill_after(*grace)]),
+            )
+        }
+        Unfit::NoPeerTimeout => "without --grace the server must detect peers that vanished, and its tether.peer-timeout is 0 here; set it, or use --grace".to_owned(),
         Unfit::PeerTimeout {
             peer_timeout,
             least,
         } => format!(
-            "without --grace the server's tether.peer-timeout of {} must be at least {}, which is --kill-after and {}",
+            "without --grace the server's tether.peer-timeout of {} must be at least {}, which is --kill-after and {}{}",
             shown(*peer_timeout),
             shown(*least),
-            shown(MARGIN + SHORTEST_FENCE),
+            shown(NOTICE),
+            or_use([Some("--grace"), shorter_kill_after(*peer_timeout)]),
         ),
         other => other.to_string(),
+    }
+}
+
+/// If the time is long enough for any --kill-after.
+fn shorter_kill_after(time: Duration) -> Option<&'static str> {
+    (time >= NOTICE).then_some("a shorter --kill-after")
+}
+
+fn or_use(ways: [Option<&str>; 2]) -> String {
+    let ways: Vec<_> = ways.into_iter().flatten().collect();
+    match ways.is_empty() {
+        true => String::new(),
+        false => format!("; or use {}", ways.join(" or ")),
     }
 }
 
@@ -76,14 +98,23 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_said_in_the_words_of_the_options() {
         let (grace, least) = (ms(6000), ms(6100));
-        let said = complaint(&Unfit::Grace { grace, least });
+        let unfit = Unfit::Grace { grace, least };
+        let said = complaint(&unfit, false);
         assert!(said.starts_with("--grace 6s is too short: it must be at least 6100ms"));
+        assert!(said.ends_with("; or use --grace 0 or a shorter --kill-after"));
+        let said = complaint(&unfit, true);
+        assert!(said.ends_with("away; or use a shorter --kill-after"));
+        let grace = ms(1000);
+        let said = complaint(&Unfit::Grace { grace, least }, true);
+        assert!(said.ends_with("gives the lock away"), "{said}");
         let peer_timeout = ms(2000);
-        let said = complaint(&Unfit::PeerTimeout {
+        let unfit = Unfit::PeerTimeout {
             peer_timeout,
             least,
-        });
+        };
+        let said = complaint(&unfit, false);
         assert!(said.contains("tether.peer-timeout of 2s must be at least 6100ms"));
+        assert!(said.ends_with("; or use --grace or a shorter --kill-after"));
     }
 
     #[test]

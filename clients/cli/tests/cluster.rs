@@ -315,7 +315,9 @@ fn a_lock_ends_when_its_slot_moves_and_a_wait_goes_on_there() {
     assert_eq!(ended(&mut run).code(), Some(79));
     let mut said = String::new();
     run.stderr.unwrap().read_to_string(&mut said).unwrap();
-    let lost = format!("lost the lock '{key}': LOST moved; 'sh' was ended");
+    // The node that had it, which is not that of the URL.
+    let node = cluster.address(1);
+    let lost = format!("lost the lock '{key}': {node}: LOST moved; 'sh' was killed");
     assert!(said.contains(&lost), "{said}");
     let (is_granted, said) = waiter.end();
     assert!(is_granted, "{said}");
@@ -356,9 +358,12 @@ fn the_lead_is_at_the_node_that_has_its_key_and_goes_on_where_its_slot_goes() {
     assert!(["one", "two"].contains(&leader.as_str()), "{leader}");
     // The command ends, and then that of the other one.
     fs::write(folder.path().join("enough"), "").unwrap();
+    let node = cluster.address(1);
     for (mut candidate, reason) in [(one, "deleted"), (two, "moved")] {
         let (is_done, said) = candidate.end();
-        let lost = format!("lost the lead '{key}': LOST {reason}; 'sh' was ended; it stands again");
+        let lost = format!(
+            "lost the lead '{key}': {node}: LOST {reason}; 'sh' was killed; it stands again"
+        );
         assert!(is_done && said.contains(&lost), "{said}");
     }
     assert_eq!(

@@ -44,7 +44,11 @@ fn bad_input_is_named() {
             "unknown option 'px'; for a time limit, LOCK.ACQUIRE has LEASE milliseconds",
         ),
         (Verb::Settp, "k v WAIT", "option WAIT is incomplete"),
-        (Verb::Settp, "k v WAIT x", "WAIT is not a number: 'x'"),
+        (
+            Verb::Settp,
+            "k v WAIT x",
+            "WAIT takes milliseconds, got 'x'",
+        ),
         (Verb::Settp, "k v WAIT 1 WAIT 2", "option WAIT is repeated"),
         (Verb::Settp, "k v PUSH", "option PUSH needs WAIT"),
         (Verb::Settp, "k", "wrong number of arguments"),

@@ -24,7 +24,8 @@ pub fn kick(target: &Target, options: &Kick) -> Result<u8, Failure> {
     };
     let holders = loop {
         server.ask::<()>(cmd("WATCH").arg(key))?;
-        let mut meant = holders(server.ask(&look)?)?;
+        let info = server.ask(&look)?;
+        let mut meant = holders(info, &server.name)?;
         meant.retain(is_meant);
         if options.connection || meant.is_empty() {
             server.ask::<()>(&cmd("UNWATCH"))?;
@@ -56,7 +57,8 @@ fn delete(server: &mut Server, key: &[u8], look: &Cmd) -> Result<Option<Vec<Map>
     server.ask::<()>(look)?;
     server.ask::<()>(cmd("DEL").arg(key))?;
     let done: Option<(Option<Map>, u64)> = server.ask(&cmd("EXEC"))?;
-    done.map(|(info, _)| holders(info)).transpose()
+    done.map(|(info, _)| holders(info, &server.name))
+        .transpose()
 }
 
 /// Ends all that the holder has, and says what was done. A session outlives its connection, whose client would go on with it on
@@ -101,15 +103,16 @@ fn session_of(server: &mut Server, holder: &Map) -> Result<Option<i64>, Failure>
         [] => Ok(None),
         [session] => Ok(session.number("id")),
         several => Err(Failure::Refused(format!(
-            "it is held by one of {} detached sessions, and the server does not say by which: nothing was done. \
+            "{}: the key is held by one of {} detached sessions, and the server does not say by which: nothing was done. \
              `tether kick` without --connection takes the key away; `tether sessions` lists them, SESSION.KILL ends one",
+            server.name,
             several.len()
         ))),
     }
 }
 
-fn holders(info: Option<Map>) -> Result<Vec<Map>, Failure> {
-    Ok(info.map_or(Ok(Vec::new()), |info| info.maps("holders"))?)
+fn holders(info: Option<Map>, server: &str) -> Result<Vec<Map>, Failure> {
+    info.map_or(Ok(Vec::new()), |info| info.maps("holders", server))
 }
 
 /// None for a session that has none. A connection's id is never given again.

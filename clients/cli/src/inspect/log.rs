@@ -2,7 +2,7 @@
 
 use super::reply::Map;
 use super::server::{Failure, masters, of_several};
-use super::{found, names, print_json, print_page, text};
+use super::{found, names, print, print_json, print_page, text};
 use crate::address::Target;
 use crate::options::Log;
 use crate::output::{self, Page};
@@ -30,10 +30,13 @@ pub fn log(target: &Target, options: &Log) -> Result<u8, Failure> {
         entries.sort_by_key(|(_, entry)| Reverse(entry.number("time-ms")));
         entries.truncate(usize::try_from(options.count).unwrap_or(usize::MAX));
     }
+    let code = found(&mut masters[0], !entries.is_empty(), OF_A_REPLICA)?;
     if options.json {
         for (server, entry) in &entries {
             print_json(&entry.json_at(server))?;
         }
+    } else if entries.is_empty() {
+        print(&nothing(options))?;
     } else {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_or(0, |now| now.as_millis() as i64);
@@ -43,50 +46,63 @@ pub fn log(target: &Target, options: &Log) -> Result<u8, Failure> {
         let rows: Vec<_> = rows.collect();
         let [name, host, pid] = names::TITLES;
         let titles = [
+            "ENDED",
             "AGO",
             of_several(&masters),
             "KEY",
-            "LABEL",
-            "TOKEN",
             "REASON",
             "HELD",
-            "CLIENT",
-            "ADDRESS",
             name,
             host,
             pid,
-            "USER",
-            "WAITERS",
+            "LABEL",
+            "TOKEN",
             "NEXT",
+            "WAITERS",
+            "CLIENT",
+            "ADDRESS",
+            "USER",
             "COUNT",
         ];
         let mut page = Page::default();
         text::table(&mut page, titles, &rows, output::width());
         print_page(&page)?;
     }
-    found(&mut masters[0], !entries.is_empty(), OF_A_REPLICA)
+    Ok(code)
 }
 
-fn row(entry: &Map, server: &str, now: i64) -> [String; 16] {
+fn nothing(options: &Log) -> String {
+    const REST: &str = "the log has no lost lock; it begins anew when the server starts\n";
+    match &options.key {
+        None => REST.to_owned(),
+        Some(key) => {
+            let rest = format!(": {REST}");
+            text::sentence(&text::shown(key.as_bytes()), &rest, output::width())
+        }
+    }
+}
+
+fn row(entry: &Map, server: &str, now: i64) -> [String; 17] {
     let ended = entry.number("time-ms").unwrap_or(now);
     let held = entry.number("held-ms");
     let [name, host, pid] = names::of(entry);
     [
+        text::instant(ended),
         text::time(now - ended),
         server.to_owned(),
         entry.text("key"),
-        entry.text("label"),
-        entry.text("token"),
         entry.text("reason"),
         held.map_or(String::new(), text::time),
-        entry.text("client"),
-        entry.text("addr"),
         name,
         host,
         pid,
-        entry.text("user"),
-        entry.text("waiters"),
+        entry.text("label"),
+        entry.text("token"),
         entry.text("next-token"),
+        entry.text("waiters"),
+        entry.text("client"),
+        entry.text("addr"),
+        entry.text("user"),
         entry.text("count"),
     ]
 }

@@ -1,6 +1,7 @@
 //! What replies hold.
 
-use redis::{FromRedisValue, ParsingError, RedisError, Value};
+use super::server::Failure;
+use redis::{FromRedisValue, ParsingError, Value};
 use serde_json::json;
 
 /// A map with names.
@@ -37,11 +38,12 @@ impl Map {
         }
     }
 
-    /// The maps in an array.
-    pub fn maps(&self, name: &str) -> Result<Vec<Map>, RedisError> {
+    /// The maps in an array, which this server has sent.
+    pub fn maps(&self, name: &str, server: &str) -> Result<Vec<Map>, Failure> {
         match self.get(name) {
             Value::Nil => Ok(Vec::new()),
-            value => Ok(redis::from_redis_value(value.clone())?),
+            value => redis::from_redis_value(value.clone())
+                .map_err(|error| Failure::not_understood(server, &error)),
         }
     }
 
@@ -88,5 +90,23 @@ pub fn json_of(value: &Value) -> serde_json::Value {
         Value::Double(number) => json!(number),
         Value::Boolean(is) => json!(is),
         _ => serde_json::Value::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_sent_what_is_no_map_is_named() {
+        let map = Map(vec![("holders".to_owned(), Value::Int(1))]);
+        assert!(map.maps("waiters", "here:1").unwrap().is_empty());
+        match map.maps("holders", "here:1") {
+            Err(Failure::Failed(why)) => assert!(
+                why.starts_with("here:1: the answer is not understood: "),
+                "{why}"
+            ),
+            other => panic!("{other:?}"),
+        }
     }
 }

@@ -5,8 +5,8 @@ use crate::address::{self, Target};
 use crate::advice;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue, Pipeline,
-    RedisError, RedisResult, ServerErrorKind, Value, cmd,
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue, ParsingError,
+    Pipeline, RedisError, RedisResult, ServerErrorKind, Value, cmd,
 };
 use std::io;
 use std::time::Duration;
@@ -44,6 +44,11 @@ impl Failure {
         Failure::Unreachable(format!("{server}: no answer within {patience} seconds"))
     }
 
+    /// Of an answer that is not as expected.
+    pub fn not_understood(server: &str, error: &ParsingError) -> Failure {
+        Failure::Failed(format!("{server}: the answer is not understood: {error}"))
+    }
+
     /// What a server said, or why it says nothing.
     pub fn of(server: &str, error: &RedisError) -> Failure {
         if error.is_timeout() {
@@ -70,13 +75,6 @@ impl Failure {
         }
         let detail = detail.trim_start_matches(code).trim_start();
         Failure::Refused(advice::with(&format!("{server}: {code} {detail}"), code))
-    }
-}
-
-/// Of an answer that is not as expected.
-impl From<RedisError> for Failure {
-    fn from(error: RedisError) -> Failure {
-        Failure::Failed(format!("the server's answer is not understood: {error}"))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::output::{self, Page, Paint};
 use std::fmt::Write;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// A name as a terminal can show it: what would steer it is escaped, and what would look so.
 pub fn shown(bytes: &[u8]) -> String {
@@ -42,6 +42,20 @@ pub fn time(milliseconds: i64) -> String {
         3600..86400 => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
         _ => format!("{}d{:02}h", seconds / 86400, seconds / 3600 % 24),
     }
+}
+
+/// A moment, which is given in milliseconds since 1970: 2026-11-27T14:03:12Z. Empty if it lies outside of what people write so.
+pub fn instant(milliseconds: i64) -> String {
+    let since = Duration::from_millis(u64::try_from(milliseconds).unwrap_or(0));
+    let moment = UNIX_EPOCH.checked_add(since);
+    moment.map_or_else(String::new, |moment| {
+        let mut text = String::new();
+        // It fails beyond the year 9999, and to a string otherwise never.
+        match write!(text, "{}", humantime::format_rfc3339_seconds(moment)) {
+            Ok(()) => text,
+            Err(_) => String::new(),
+        }
+    })
 }
 
 /// Columns that may be cut where a line is too long, if they are longer than that: names.
@@ -148,6 +162,14 @@ mod tests {
             "0ms", "999ms", "9.1s", "1m00s", "4m12s", "3h05m", "2d04h", "0ms",
         ];
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn a_moment_is_in_utc_to_the_second() {
+        assert_eq!(instant(1_795_788_192_999), "2026-11-27T14:03:12Z");
+        assert_eq!(instant(0), "1970-01-01T00:00:00Z");
+        assert_eq!(instant(-1), "1970-01-01T00:00:00Z");
+        assert_eq!(instant(i64::MAX), "");
     }
 
     fn lines<const N: usize>(

@@ -28,7 +28,7 @@ pub fn who(target: &Target, options: &Who) -> Result<u8, Failure> {
     };
     match options.json {
         true => print_json(&key.json())?,
-        false => print_page(&described(&name, &key)?)?,
+        false => print_page(&described(&server.name, &name, &key)?)?,
     }
     Ok(code)
 }
@@ -39,7 +39,11 @@ pub fn held_by(target: &Target, key: &[u8]) -> Option<String> {
     let question = cmd("LOCK.INFO").arg(key).arg("COUNT").arg(1).to_owned();
     let (server, info): (_, Option<Map>) = Server::with_answer(target, &question).ok()?;
     let info = info?;
-    let holder = info.maps("holders").ok()?.into_iter().next()?;
+    let holder = info
+        .maps("holders", &server.name)
+        .ok()?
+        .into_iter()
+        .next()?;
     let who = match holder.text("session").as_str() {
         "detached" => "a session whose connection is gone".to_owned(),
         _ => format!("client {} ({})", holder.text("client"), place(&holder)),
@@ -61,7 +65,7 @@ fn place(holder: &Map) -> String {
     parts.join(", ")
 }
 
-fn described(name: &str, key: &Map) -> Result<Page, Failure> {
+fn described(server: &str, name: &str, key: &Map) -> Result<Page, Failure> {
     let kind = match key.text("kind").as_str() {
         "permits" => format!("a semaphore of {}", key.text("total")),
         "exclusive" => "an exclusive lock".to_owned(),
@@ -78,7 +82,7 @@ fn described(name: &str, key: &Map) -> Result<Page, Failure> {
     let mut described = Page::default();
     let rest = format!(": {kind}, {holders}, {waiters}");
     described.line(text::sentence(name, &rest, output::width()));
-    let rows: Vec<_> = key.maps("holders")?.iter().map(holder).collect();
+    let rows: Vec<_> = key.maps("holders", server)?.iter().map(holder).collect();
     if !rows.is_empty() {
         let [name, host, pid] = names::TITLES;
         let titles = [
@@ -87,7 +91,7 @@ fn described(name: &str, key: &Map) -> Result<Page, Failure> {
         ];
         text::table(&mut described, titles, &rows, output::width());
     }
-    let rows: Vec<_> = key.maps("waiters")?.iter().map(waiter).collect();
+    let rows: Vec<_> = key.maps("waiters", server)?.iter().map(waiter).collect();
     if !rows.is_empty() {
         let [name, host, pid] = names::TITLES;
         let titles = [

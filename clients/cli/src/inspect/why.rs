@@ -57,7 +57,7 @@ fn described(server: &mut Server, name: &str, steps: &[Map]) -> Page {
         let left = step.number("left-ms").unwrap_or(0);
         let what = match step.text("cause").as_str() {
             "unheld" => {
-                let rest = ": a key that nobody holds stands there";
+                let rest = ": the key exists, but nobody holds it (made by SET?)";
                 text::sentence(name, rest, output::width())
             }
             "quarantine" => format!("the quarantine after the start: {} left", text::time(left)),

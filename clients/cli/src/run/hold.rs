@@ -95,7 +95,9 @@ impl Refusal {
             Error::Taken => Refusal::Taken(taken(request).await),
             Error::Quarantine(why) => Refusal::Taken(format!("{server}: {why}")),
             Error::Lost(loss) => Refusal::Lost(reason(loss, request.has_session())),
-            Error::Unfit(unfit) => Refusal::Refused(timing::complaint(unfit)),
+            Error::Unfit(unfit) => {
+                Refusal::Refused(timing::complaint(unfit, request.needs_grace()))
+            }
             Error::Unreachable(why) if error.code() == "REPLICA" => Refusal::Refused(advised(why)),
             Error::Unreachable(why) => Refusal::Unreachable(advised(why)),
             // As the other commands have it: nobody was spoken to.
@@ -124,6 +126,8 @@ async fn taken(request: &Request) -> String {
 
 pub struct Hold {
     pub token: u64,
+    /// Who granted it, for people: in a cluster the node.
+    pub server: String,
     /// Until when the lock is vouched for. It only grows.
     pub alive: watch::Receiver<BootTime>,
     held: Held,
@@ -176,7 +180,7 @@ pub async fn acquire(request: &Request, tell: impl Fn(&str)) -> Result<Hold, Ref
 }
 
 /// With the server, unless the reason begins with it.
-fn at(server: &str, why: &str) -> String {
+pub fn at(server: &str, why: &str) -> String {
     match why.starts_with(server) {
         true => why.to_owned(),
         false => format!("{server}: {why}"),
@@ -240,6 +244,7 @@ async fn acquire_one(
             Held::One(guard, locks.clone()),
         )
     };
+    let (place, _) = locks.trouble(&request.key);
     let announced = match &request.announce {
         Some(announcement) => tokio::select! {
             biased;
@@ -250,6 +255,7 @@ async fn acquire_one(
     };
     Ok(Hold {
         token,
+        server: place.unwrap_or_else(|| request.server()),
         alive,
         held,
         announced,
@@ -349,6 +355,7 @@ async fn acquire_majority(request: &Request, attempts: &Attempts) -> Result<Hold
     let guard = lock.acquire().await?;
     Ok(Hold {
         token: guard.token(),
+        server: request.server(),
         alive: guard.alive(),
         held: Held::Majority(guard, quorum),
         announced: None,
@@ -361,8 +368,13 @@ impl Request {
         !self.quorum.is_empty() || !self.grace.is_zero()
     }
 
+    /// Whether it cannot be had without one.
+    pub fn needs_grace(&self) -> bool {
+        !self.quorum.is_empty() || self.at_least.is_some()
+    }
+
     /// Who is asked, for people.
-    fn server(&self) -> String {
+    pub fn server(&self) -> String {
         match self.quorum.is_empty() {
             true => self.target.name(),
             false => "the quorum".to_owned(),

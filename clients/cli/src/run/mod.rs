@@ -71,7 +71,7 @@ pub fn run(target: Target, options: &options::Run) -> u8 {
         return complain(codes::USAGE, format!("--quorum: {why}"));
     }
     if !matches!(options.quorum.len(), 0 | 3 | 5) {
-        let why = timing::complaint(&Unfit::Servers(options.quorum.len()));
+        let why = timing::complaint(&Unfit::Servers(options.quorum.len()), true);
         return complain(codes::USAGE, format!("--quorum: {why}"));
     }
     let mode = match options.permits {
@@ -122,7 +122,8 @@ fn perform(task: &Task, once: bool) -> u8 {
     if task.request.has_session()
         && let Err(unfit) = tether_client::timing::fence(grace, kill_after)
     {
-        return complain(codes::USAGE, timing::complaint(&unfit));
+        let why = timing::complaint(&unfit, task.request.needs_grace());
+        return complain(codes::USAGE, why);
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -189,7 +190,7 @@ async fn hold_and_work(task: &Task<'_>, signals: &mut Signals) -> Outcome {
         Err(Refusal::Taken(why)) => (task.taken_exit, why),
         Err(Refusal::Unreachable(why)) => (codes::UNREACHABLE, why),
         Err(Refusal::Refused(why)) => (codes::REFUSED, why),
-        Err(Refusal::Lost(why)) => return task.lost_before_start(&why),
+        Err(Refusal::Lost(why)) => return task.lost_before_start(&task.request.server(), &why),
     };
     Outcome::code(complain(code, format!("no {what} '{key}': {why}")))
 }
@@ -209,16 +210,17 @@ impl Task<'_> {
         }
     }
 
-    fn lost(&self, why: &str, became: &str) -> Outcome {
+    fn lost(&self, server: &str, why: &str, became: &str) -> Outcome {
         let (what, key) = (self.what(), self.work.key().display());
+        let why = hold::at(server, why);
         let command = self.work.command[0].display();
         Outcome::Lost(format!(
             "lost the {what} '{key}': {why}; '{command}' was {became}"
         ))
     }
 
-    fn lost_before_start(&self, why: &str) -> Outcome {
-        self.lost(why, "not started")
+    fn lost_before_start(&self, server: &str, why: &str) -> Outcome {
+        self.lost(server, why, "not started")
     }
 }
 
@@ -277,7 +279,7 @@ fn stop() {
 /// Runs the command to its end, and gives the lock back.
 async fn while_held(task: &Task<'_>, mut hold: Hold, signals: &mut Signals) -> Outcome {
     if let Err(why) = hold.check() {
-        return task.lost_before_start(&why);
+        return task.lost_before_start(&hold.server, &why);
     }
     let work = task.work;
     let token = hold.token.to_string();
@@ -302,8 +304,9 @@ async fn while_held(task: &Task<'_>, mut hold: Hold, signals: &mut Signals) -> O
         }
     };
     let (end, loss) = watch_over(&mut keeper, &mut hold, signals).await;
+    let server = hold.server.clone();
     let released = release(hold, signals).await;
-    verdict(task, end, loss.or(released.err()))
+    verdict(task, &server, end, loss.or(released.err()))
 }
 
 /// Gives the lock back. Who is told to end now does not wait for a server that is silent.
@@ -379,7 +382,7 @@ async fn watch_over(
                 is_announced = false;
                 // With the lock goes everything; and the reason is told then.
                 if hold.check().is_ok() {
-                    output::complain("what was announced is gone; the command goes on");
+                    output::complain("the key of --announce is gone; the command continues");
                 }
             }
             arrived = signals.next() => {
@@ -395,7 +398,7 @@ async fn watch_over(
     (end, loss)
 }
 
-fn verdict(task: &Task, end: End, loss: Option<String>) -> Outcome {
+fn verdict(task: &Task, server: &str, end: End, loss: Option<String>) -> Outcome {
     let command = task.work.command[0].display();
     let system = std::io::Error::from_raw_os_error;
     let (code, why) = match end {
@@ -410,7 +413,7 @@ fn verdict(task: &Task, end: End, loss: Option<String>) -> Outcome {
         End::Unbegun(signal) => return Outcome::Exit(Exit::Signal(signal)),
         End::Unguarded => (
             codes::FAILED,
-            "the guard was killed; the command was ended".to_owned(),
+            "the guard was killed, so tether killed the command".to_owned(),
         ),
         End::Done {
             why: Why::Command | Why::Runner,
@@ -423,10 +426,10 @@ fn verdict(task: &Task, end: End, loss: Option<String>) -> Outcome {
         }
         End::Done { why, .. } => {
             let reason = loss.unwrap_or_else(|| match why {
-                Why::Deadline => "it could not be vouched for in time".to_owned(),
+                Why::Deadline => "the server did not confirm the lock in time".to_owned(),
                 _ => "it was no longer held when the command had ended".to_owned(),
             });
-            return task.lost(&reason, "ended");
+            return task.lost(server, &reason, "killed");
         }
     };
     Outcome::code(complain(code, why))

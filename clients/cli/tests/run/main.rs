@@ -56,6 +56,11 @@ impl World {
         command
     }
 
+    /// As texts name the server.
+    fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.server.port())
+    }
+
     fn run(&self, arguments: &[&str]) -> Output {
         self.tether(arguments).output().unwrap()
     }
@@ -335,10 +340,9 @@ fn a_lock_that_is_taken_away_ends_the_command() {
     world.server.resp3().run("DEL report");
     let (code, said) = running.end();
     assert_eq!(code, 79);
-    assert!(
-        said.contains("lost the lock 'report': LOST deleted"),
-        "{said}"
-    );
+    let server = world.address();
+    let lost = format!("lost the lock 'report': {server}: LOST deleted");
+    assert!(said.contains(&lost), "{said}");
     assert!(!world.is_at_work());
 }
 
@@ -465,7 +469,10 @@ fn a_guard_that_is_killed_is_replaced_by_the_runner() {
     let (code, said) = running.end();
     assert_eq!(
         (code, said.as_str()),
-        (125, "tether: the guard was killed; the command was ended\n")
+        (
+            125,
+            "tether: the guard was killed, so tether killed the command\n"
+        )
     );
     assert!(!world.is_at_work());
     assert_eq!(world.holds(), 0);

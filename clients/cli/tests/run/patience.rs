@@ -3,6 +3,7 @@
 use super::{World, text};
 use rustix::process::Signal;
 use std::fs::{self, File};
+use std::net::TcpListener;
 use std::process::Child;
 use std::time::{Duration, Instant};
 use tether_testing::harness::{Server, eventually, eventually_equal};
@@ -23,6 +24,11 @@ fn eventually_says(world: &World, what: &str) {
         let said = fs::read_to_string(world.file("said")).unwrap();
         said.contains(what).then_some(()).ok_or(said)
     });
+}
+
+fn lost_before_start(world: &World) -> String {
+    let server = world.address();
+    format!("tether: lost the lock 'report': {server}: LOST deleted; 'true' was not started")
 }
 
 fn eventually_succeeds(mut process: Child) {
@@ -47,6 +53,25 @@ fn a_server_that_is_away_at_the_start_is_waited_for() {
         eventually_says(&world, "tether: no lock 'report' yet: ");
         world.server.restart_as_it_was();
         eventually_succeeds(process);
+    }
+}
+
+/// What is in the server's place takes two connections, and ends each of them.
+#[test]
+fn who_is_quiet_says_nothing_of_a_server_that_is_away() {
+    for (options, is_quiet) in [(&["--quiet"][..], true), (&[], false)] {
+        let mut world = World::new();
+        world.server.kill();
+        let place = TcpListener::bind(("127.0.0.1", world.server.port())).unwrap();
+        let process = start(&world, options);
+        for _ in 0..2 {
+            drop(place.accept().unwrap());
+        }
+        drop(place);
+        world.server.restart_as_it_was();
+        eventually_succeeds(process);
+        let said = fs::read_to_string(world.file("said")).unwrap();
+        assert_eq!(said.is_empty(), is_quiet, "{said}");
     }
 }
 
@@ -123,10 +148,7 @@ fn what_is_lost_before_the_start_is_lost() {
     holder.pipeline(&["MULTI", "LOCK.RELEASE report", "DEL report", "EXEC"]);
     let output = process.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(79));
-    eventually_says(
-        &world,
-        "tether: lost the lock 'report': LOST deleted; 'true' was not started",
-    );
+    eventually_says(&world, &lost_before_start(&world));
     assert_eq!(text(&output.stdout), "");
 }
 
@@ -139,8 +161,5 @@ fn a_name_is_not_waited_for_without_the_lock() {
     eventually_equal("its wait", 1, || world.waiters());
     holder.run("DEL report");
     assert_eq!(ended(&mut process).code(), Some(79));
-    eventually_says(
-        &world,
-        "tether: lost the lock 'report': LOST deleted; 'true' was not started",
-    );
+    eventually_says(&world, &lost_before_start(&world));
 }

@@ -65,7 +65,7 @@ const LATE_REPLICA: u64 = 10;
 const SMALL_OUTPUT: u64 = 1 << 20;
 
 /// Where a configuration file says nothing.
-const DEFAULTS: [(&str, &str); 8] = [
+const DEFAULTS: [(&str, &str); 9] = [
     ("timeout", "0"),
     ("appendonly", "no"),
     ("appendfsync", "everysec"),
@@ -74,6 +74,7 @@ const DEFAULTS: [(&str, &str); 8] = [
     ("tether.peer-timeout", "10000"),
     ("tether.quarantine", "0"),
     ("tether.cluster-backstop", "60000"),
+    ("tether.qualified", "none"),
 ];
 
 /// The findings of one server, as they come.
@@ -261,8 +262,8 @@ fn has_module(findings: &mut Findings, master: Option<&Node>) -> bool {
         Some((name, theirs)) if theirs != version => {
             let command = findings.cli("MODULE LIST");
             findings.warn(
-                format!("the module has version {version}, and that of its master {name} has {theirs}"),
-                "Replicas get the new version first, then take over: docs/operations.md, \"Upgrade\".",
+                format!("the module has version {version}, but its master {name} has {theirs}"),
+                "Replicas get the new version first, then take over: docs/tasks.md, \"Upgrade\".",
                 command,
             );
         }
@@ -315,7 +316,7 @@ fn pushes(findings: &mut Findings, series: &str) {
             info,
         ),
         Some(state) => findings.warn(
-            format!("pushes are off: {series} does not have what they need (tether_private_functions: {state})"),
+            format!("pushes are off: {series} lacks server functions that they need (tether_private_functions: {state})"),
             "docs/servers.md says what works without them.",
             info,
         ),
@@ -351,7 +352,7 @@ fn is_working(findings: &mut Findings) {
         let command = findings.cli("CONFIG SET maxclients 20000");
         findings.warn(
             format!("{refused} connections were refused since its start"),
-            "Raise maxclients: each client that holds a lock by itself has a connection.",
+            "Raise maxclients: each client that holds locks has its own connection.",
             command,
         );
     }
@@ -396,8 +397,8 @@ fn replicas(findings: &mut Findings) {
         );
     } else if !links.is_empty() && wanted == 0 && node.settings.is_some() {
         findings.note(
-            "a master that is cut off from its replicas goes on granting (min-replicas-to-write 0)",
-            "If refusing is better (docs/operations.md, \"A parted network\"):",
+            "if it is cut off from its replicas, it keeps granting locks (min-replicas-to-write 0)",
+            "With 1 it refuses instead, and the loss of the last replica stops all locks (docs/operations.md, \"A parted network\"):",
             findings.cli("CONFIG SET min-replicas-to-write 1"),
         );
     }
@@ -487,23 +488,23 @@ fn rewritten(findings: &mut Findings) {
         let said: Vec<_> = lines.iter().filter(|line| line.name == name).collect();
         if let [.., hidden, last] = said.as_slice()
             && hidden.is_included != last.is_included
-            && hidden.first() != last.first()
+            && hidden.whole() != last.whole()
             // Files that name every setting, as those of this project do, have it at its default until somebody wants another.
-            && hidden.first() != default
+            && hidden.whole() != default
         {
             findings.warn(
                 format!(
                     "{name} is set twice: {} counts ({}), and {} does not ({})",
                     last.place(),
-                    last.first(),
+                    last.whole(),
                     hidden.place(),
-                    hidden.first()
+                    hidden.whole()
                 ),
                 "CONFIG REWRITE, which Sentinel sends, appends settings to the main file. Keep one of the two.",
                 format!("grep -n {name} {} {}", last.file.display(), hidden.file.display()),
             );
         }
-        let written = said.last().map_or(default.to_owned(), |line| line.first());
+        let written = said.last().map_or(default.to_owned(), |line| line.whole());
         let Some(now) = node.setting(name).filter(|now| *now != written) else {
             continue;
         };
@@ -537,7 +538,7 @@ fn settings(findings: &mut Findings) {
     if !is("timeout", "0") {
         let command = findings.cli("CONFIG SET timeout 0");
         findings.warn(
-            "it closes idle connections (timeout), and what they hold is lost",
+            "it closes idle connections (timeout), and their locks are lost",
             "",
             command,
         );
@@ -563,7 +564,7 @@ fn settings(findings: &mut Findings) {
     if is("tether.quarantine", "0") && !(is("appendonly", "yes") && is("appendfsync", "always")) {
         let command = findings.cli("CONFIG SET tether.quarantine 10000");
         findings.note(
-            "if it crashes, it may forget what was granted last while clients still rely on it",
+            "after a crash it may grant a lock again while its old holder still works (appendfsync is not always, tether.quarantine is 0)",
             "Set tether.quarantine in its configuration file, too, to the time in which clients notice, or use appendfsync always.",
             command,
         );
@@ -775,8 +776,8 @@ mod tests {
                 "normal 0 0 0 slave 1 1 1 pubsub 1 1 1",
                 "client-output-buffer-limit",
             ),
-            ("appendonly", "no", "crashes"),
-            ("appendfsync", "everysec", "crashes"),
+            ("appendonly", "no", "after a crash"),
+            ("appendfsync", "everysec", "after a crash"),
             ("tether.peer-timeout", "0", "tether.peer-timeout"),
             ("maxmemory", "5", "memory"),
             ("maxclients", "3", "connections"),
@@ -979,6 +980,25 @@ mod tests {
         assert!(note.what.ends_with("as more.conf line 7 says"), "{note:?}");
         let command = "sed -i '7s/.*/tether.quarantine 5/' more.conf";
         assert_eq!(note.command.as_deref(), Some(command));
+        // The package's two lines, and what a rewrite has kept of the server before.
+        let qualified = |rewritten| {
+            let lines = [
+                line(8, true, "tether.qualified", "none"),
+                line(1, true, "tether.qualified", "a b"),
+                line(4, false, "tether.qualified", rewritten),
+            ];
+            Node {
+                lines: Some([&always[..], &lines].concat()),
+                ..healthy()
+            }
+        };
+        assert_eq!(bad(of_server(&qualified("\"a b\""))), []);
+        let (level, what) = one(of_server(&qualified("\"a c\"")));
+        assert_eq!(level, Level::Warning);
+        assert!(
+            what.contains("main.conf line 4 counts (a c), and more.conf line 1 does not (a b)"),
+            "{what}"
+        );
     }
 
     #[test]

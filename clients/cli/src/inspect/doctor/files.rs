@@ -33,6 +33,14 @@ impl Line {
         first_word(&self.value)
     }
 
+    /// Its whole value. CONFIG REWRITE puts one of several words in quotation marks.
+    pub fn whole(&self) -> String {
+        match self.value.starts_with(['"', '\'']) {
+            true => self.first(),
+            false => self.value.split_whitespace().collect::<Vec<_>>().join(" "),
+        }
+    }
+
     /// A command of a shell that gives it another value.
     pub fn replacement(&self, value: &str) -> String {
         let file = address::quoted(&self.file.display().to_string());

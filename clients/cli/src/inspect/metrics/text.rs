@@ -32,7 +32,7 @@ const METRICS: [Metric; 22] = [
     (Gauge, "tether_longest_queue", "The most requests that wait for one key."),
     (Gauge, "tether_oldest_waiter_seconds", "How long the oldest waiting request has waited."),
     (Gauge, "tether_oldest_hold_seconds", "The age of the oldest hold."),
-    (Gauge, "tether_watches", "Watches: pairs of a connection and a key."),
+    (Gauge, "tether_watches", "Watches: pairs of a connection and a key or prefix."),
     (Gauge, "tether_watched_keys", "Keys with a watcher."),
     (Gauge, "tether_sessions_attached", "Sessions that have a connection."),
     (Gauge, "tether_sessions_detached", "Sessions that have none, and whose grace runs."),

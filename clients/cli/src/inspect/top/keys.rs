@@ -155,14 +155,14 @@ fn look_closely(server: &mut Server, names: HashSet<Vec<u8>>) -> Result<Vec<Busy
     let mut keys = Vec::with_capacity(names.len());
     for (name, info) in names.into_iter().zip(answers) {
         let Some(info) = info else { continue };
-        let first = info.maps("waiters")?.into_iter().next();
+        let first = info.maps("waiters", &server.name)?.into_iter().next();
         keys.push(BusyKey {
             name,
             kind: info.text("kind"),
             waiters: info.number("waiter-count").unwrap_or(0),
             waiting_ms: first.and_then(|waiter| waiter.number("waiting-ms")),
             holders: info.number("holder-count").unwrap_or(0),
-            holder: info.maps("holders")?.into_iter().next(),
+            holder: info.maps("holders", &server.name)?.into_iter().next(),
             idle_ms: None,
             waits_for: Value::Nil,
         });
