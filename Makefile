@@ -85,7 +85,7 @@ dist: ## what a release consists of, in target/dist/: module, command line, .deb
 release: ## a release in target/release-VERSION/: VERSION=1.2.3 in all files, make dist, checksums, what each registry would get; RELEASE="versions" a part
 	@scripts/release.sh $(or $(VERSION),$(error VERSION=1.2.3 is missing)) $(RELEASE)
 
-runbook: ## of test-clients, only the steps of docs/operations.md, as they are written there; RUNBOOK="upgraded" a part
+runbook: ## of test-clients, only the steps of docs/operations.md and docs/tasks.md, as they are written there; RUNBOOK="upgraded" a part
 	@scripts/runbook.sh $(RUNBOOK)
 
 pictures: ## draws docs/holder-dies.svg and docs/failover.svg from real runs

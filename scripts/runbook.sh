@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Runs each step of docs/operations.md as it is written there, on a real server that has the symptom:
+# Runs each step of docs/operations.md and docs/tasks.md as it is written there, on a real server that has the symptom:
 #
-#   scripts/runbook.sh [NAME..]     all of it, or the tests whose names contain these words (TETHER_SERVER, TETHER_MODULE). Without NAMEs
-#                                   also: the pictures of docs/ are those that a run gives
+#   scripts/runbook.sh [NAME..]     all of it, or the tests whose names contain these words (SERVER or TETHER_SERVER,
+#                                   TETHER_MODULE). Without NAMEs also: the pictures of docs/ are those that a run gives
 #   scripts/runbook.sh --draw       draws these pictures
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 scripts/need.sh python redis-cli cc
-server=${TETHER_SERVER:-$(scripts/need.sh server >&2 && scripts/need.sh --server-path)}
+server=${SERVER:-${TETHER_SERVER:-$(scripts/need.sh server >&2 && scripts/need.sh --server-path)}}
 client=$(dirname "$server")/redis-cli
 [ -x "$client" ] || client=$(command -v redis-cli || command -v valkey-cli)
 module=${TETHER_MODULE:-}

@@ -35,13 +35,23 @@ for part in 1 2 3 4; do
 done
 slice upgrade 300 "src/engine/record.rs src/engine/pairs.rs src/engine/terms.rs src/command/pack.rs src/shell/persistence/* tests/failover/upgrade.rs scripts/upgrade.sh" make upgrade
 slice packaging 300 "packaging/* scripts/dist.sh scripts/monitoring.sh clients/cli/* src/shell/commands/info.rs" make dist monitoring
+# By itself, since `packaging` writes the same target/dist/.
+slice "packaging-debian!" 300 "packaging/* scripts/dist.sh" make dist DIST=--root
 VERSION=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 slice release 300 "scripts/release.sh clients/*/Cargo.toml clients/*/package.json clients/*/pyproject.toml clients/*pom.xml clients/*go.mod" make release VERSION="$VERSION" RELEASE=registries
 slice stock-clients 300 "tests/clients/* docs/clients.md src/command/*" make clients
 slice command-line-valkey-9.1 200 "$CLIENTS" "scripts/servers.sh valkey-9.1 && SERVER=.servers/valkey-9.1/redis-server scripts/test.sh --rust"
+for server in $SERVERS; do
+    slice "qualify-$server" 60 "src/shell/sys/* src/shell/delivery/* clients/cli/src/qualify/* scripts/servers.sh" "scripts/servers.sh $server && cargo build --package tether --package tether-cli && target/debug/tether qualify --server .servers/$server/redis-server --module target/debug/libtether.so"
+done
 slice conform 260 "$MODULE clients/protocol/* scripts/conform.sh" make conform
 for client in rust python go node java c; do
     slice "conform-$client!" 240 "clients/$client/* clients/protocol/* scripts/conform.sh" make conform CLIENT="$client"
+done
+slice conform-mutants 480 "clients/rust/src/core/* clients/protocol/conform/* scripts/conform.sh" make conform CLIENT=mutants
+slice "conform-devserver!" 300 "$CLIENTS clients/protocol/conform/* scripts/conform.sh" make conform CLIENT=rust SERVERS="'devserver redis-7.0'"
+for client in go node c; do
+    slice "faults-$client!" 300 "clients/$client/* clients/protocol/conform/*" env TETHER_FAULTS=90 make conform CLIENT="$client" CONFORM="'--only faults'"
 done
 slice campaign 400 "$CLIENTS" make campaign TETHER_STEPS=90
 slice exhaustive 400 "src/engine/* tests/simulation/* tests/support/src/model/*" scripts/test.sh --soak --profile bench --test simulation exhaustive

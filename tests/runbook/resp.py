@@ -27,6 +27,10 @@ class Connection:
         self.pushes: list = []
         self.run("HELLO 3")
 
+    def close(self):
+        self.file.close()
+        self.stream.close()
+
     def send(self, command: str):
         self.stream.sendall(command.encode() + b"\r\n")
 

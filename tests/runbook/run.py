@@ -1,4 +1,4 @@
-"""The steps of docs/operations.md, each run as it is written there, on a real server that has the symptom.
+"""The steps of docs/operations.md and docs/tasks.md, each run as it is written there, on a real server that has the symptom.
 
     python3 tests/runbook/run.py SERVER REDIS-CLI MODULE TETHER [NAME...]
 
@@ -21,7 +21,10 @@ from pathlib import Path
 from resp import PATIENCE_S, Connection, eventually
 
 PROJECT = Path(__file__).parent.parent.parent
-PAGE = (PROJECT / "docs/operations.md").read_text()
+RUNBOOK = (PROJECT / "docs/operations.md").read_text().split("\n## Runbook\n")[1].split("\n## ")[0]
+TASKS = (PROJECT / "docs/tasks.md").read_text()
+# Of both the sections have headings of one level here.
+PAGE = RUNBOOK + re.sub("^## ", "### ", TASKS, flags=re.M)
 SERVER, CLIENT, MODULE, TETHER = (os.path.abspath(path) for path in sys.argv[1:5])
 
 # The sections with blocks of steps, and how many each has. The tests below run all of them.
@@ -29,13 +32,27 @@ SECTIONS = {
     "A lock stays taken": 5,
     "Clients wait, and you do not know for which lock": 1,
     "Locks are lost": 1,
-    "After a failover": 1,
+    "After a failover": 2,
     "Out of memory": 1,
     "Load the module into a running server": 1,
     "Upgrade": 3,
     "Downgrade": 1,
     "Remove": 3,
 }
+
+# The commands that no test here runs, by how they begin.
+NOT_RUN = {
+    "apt ": "the package is not installed on this machine",
+    "systemctl enable ": "nor is its service",
+    "tether metrics ": "the tests of the command line run it",
+    "tether --version": "likewise",
+    "tether run": "a name on these pages",
+    "tether is ": "the server's log says so",
+    "tether was ": "an error says so",
+    "redis-cli -h <host> ": "what the word redis-cli stands for",
+}
+# What the tests have run, as it is written on the pages.
+RUN: set[str] = set()
 
 # ---- the page ----
 
@@ -47,6 +64,19 @@ def section(heading: str) -> str:
 def blocks(heading: str, kind: str = "sh") -> list[list[str]]:
     """The lines of a section's blocks."""
     return [block.split("```")[0].splitlines() for block in section(heading).split(f"```{kind}\n")[1:]]
+
+
+def bare(line: str) -> str:
+    """A command without its remark."""
+    return line.split(" #")[0].rstrip()
+
+
+def commands() -> list[str]:
+    """All commands of the pages, in blocks, tables and sentences. Of "Remove" a server needs one of two ways, which has a test."""
+    in_blocks = [bare(line) for heading in SECTIONS if heading != "Remove" for block in blocks(heading) for line in block]
+    pieces = [" ".join(piece.split()) for piece in re.sub("```.*?```", "", PAGE, flags=re.S).split("`")[1::2]]
+    is_command = re.compile(r"(redis-cli|tether|grep|sed|apt|systemctl|[A-Z]+=\S+ tether) \S")
+    return in_blocks + [piece for piece in pieces if is_command.match(piece)]
 
 
 def in_row(heading: str, first: str) -> list[str]:
@@ -104,7 +134,13 @@ class Daemon:
         folders = {"/usr/lib/tether": "/lib", "/var/lib/redis": "/data"}
         for theirs, ours in folders.items():
             text = text.replace(theirs, f"{self.path}{ours}")
+        text = text.replace("/usr/bin/redis-server", SERVER)
         return re.sub("/etc/tether|/etc/redis|/run/redis", str(self.path), text)
+
+    def boot_with(self, conf: str):
+        self.stop()
+        self.conf.write_text(conf)
+        self.boot()
 
     def boot(self):
         with (self.path / "log").open("ab") as log:
@@ -153,10 +189,11 @@ class Operator:
             (self.bin / "tether").symlink_to(TETHER)
 
     def attempt(self, line: str) -> tuple[int, str]:
+        RUN.add(bare(line))
         for word, meaning in self.words.items():
             line = line.replace(word, str(meaning))
         line = self.server.meant(line)
-        assert not re.search(" <[a-z]+>", line.split(" #")[0]), f"nothing is meant by {line}"
+        assert not re.search(" <[a-z]+>", bare(line)), f"nothing is meant by {line}"
         environment = os.environ | {
             "PATH": f"{self.bin}:{os.environ['PATH']}",
             "TETHER_URL": f"redis://127.0.0.1:{self.server.port}",
@@ -176,7 +213,8 @@ class Operator:
 
     def run(self, line: str) -> str:
         """One line, which must succeed. The system's service manager is played by the server."""
-        line = line.split(" #")[0].rstrip()
+        line = bare(line)
+        RUN.add(line)
         service = re.fullmatch("systemctl (start|stop|restart) redis-server", line)
         if service:
             if service[1] != "start":
@@ -250,6 +288,8 @@ def test_locks_are_lost():
         first, *others = Operator(server).run_all(blocks("Locks are lost")[0])
         assert "lost: deleted 1" in first, first
         assert all("report" in said and "deleted" in said for said in others), others
+        for line in ["COLUMNS=200 tether log", "tether log --json"]:
+            assert "report" in Operator(server).run(line)
         Operator(server).run_all(in_row("Locks are lost", "`evicted`"))
         assert "noeviction" in server.say("CONFIG GET maxmemory-policy")
 
@@ -307,19 +347,23 @@ def test_after_a_failover():
         replica.say("REPLICAOF NO ONE")
         words = {"<session>": session_of(replica), "<master>": "127.0.0.1", "6379": replica.port}
         operator = Operator(replica, words, former=master)
-        said = dict(zip(blocks(heading)[0], operator.run_all(blocks(heading)[0])))
+        look, follow = blocks(heading)
+        said = dict(zip(look, operator.run_all(look)))
         of = lambda command: next(text for line, text in said.items() if line.startswith(command))
         assert "master" in of("redis-cli ROLE")
         assert "detached" in of("tether sessions"), of("tether sessions")
         assert "promoted" in of("tether log"), of("tether log")
         assert "tether_records_refused_total:0" in of("redis-cli INFO tether")
         assert replica.say("LOCK.ACQUIRE report") is None
-        kill, follow = (
-            next(piece for piece in section(heading).split("`")[1::2] if word in piece) for word in ["SESSION.KILL", "REPLICAOF"]
-        )
+        session.close()
+        detached = in_row("A number rises", "`tether_sessions_detached`")
+        eventually("a session without a client", lambda: "report" in operator.run_all(detached)[0])
+        kill = next(piece for piece in section(heading).split("`")[1::2] if "SESSION.KILL" in piece)
         operator.run(kill)
         assert isinstance(replica.say("LOCK.ACQUIRE report"), int)
-        operator.run(follow)
+        operator.run_all(follow)
+        assert "replicaof" in master.conf.read_text()
+        assert "replicaof" not in replica.conf.read_text()
         eventually(
             "the former master's link",
             lambda: "master_link_status:up" in master.say("INFO replication"),
@@ -340,11 +384,47 @@ def test_out_of_memory():
         assert isinstance(server.say("LOCK.ACQUIRE report"), int)
 
 
+def test_pushes_are_refused():
+    heading = "Pushes are refused"
+    with Daemon("tether.private-functions never") as server:
+        refusal = server.say("WATCHEX report")
+        assert refusal.startswith("-ERR pushes are off: tether.private-functions is never"), refusal
+        assert "tether.private-functions is never" in (server.path / "log").read_text()
+        assert "never" in next(line for line in server.say("INFO tether").splitlines() if "private_functions" in line)
+        assert "pushes" in Operator(server).attempt("tether doctor")[1]
+        Operator(server).run_all(in_row(heading, "`tether.private-functions is never`"))
+        assert "NOEXIST" in server.say("WATCHEX report")
+        # This server is known, and qualifies all the same.
+        qualify = next(piece for piece in section(heading).split("`") if piece.startswith("tether qualify --server"))
+        operator = Operator(server, {"tether qualify": f"tether qualify --module {MODULE}"})
+        line = next(line for line in operator.run(qualify).splitlines() if line.startswith("tether."))
+        assert re.fullmatch("tether.qualified [0-9a-f]+", line), line
+        assert server.say(f"CONFIG SET {line}") == "OK"
+
+
 # ---- tasks ----
+
+
+def test_the_module_is_loaded_when_a_server_starts():
+    heading = "Load the module when a server starts"
+    saves = re.findall("`(save [0-9]+ [0-9]+)`", section(heading))
+    assert saves == ["save 3600 1", "save 300 100", "save 60 10000"]
+    with Daemon(module=False) as server:
+        both = [server.meant(line) for line in blocks(heading, "conf")[0]]
+        server.boot_with("\n".join([server.conf.read_text().replace('save ""\n', ""), *saves, *both, ""]))
+        operator = Operator(server)
+        for _ in range(2):
+            assert "3600 1 300 100 60 10000" in operator.run("redis-cli CONFIG GET save")
+            assert isinstance(server.say("LOCK.ACQUIRE report"), int)
+            server.say("CONFIG REWRITE")
+            operator.run("systemctl restart redis-server")
 
 
 def test_the_module_is_loaded_into_a_running_server():
     with Daemon("appendonly yes", module=False) as server:
+        # As Debian's file, it says nothing of the times of saving.
+        server.boot_with(server.conf.read_text().replace('save ""\n', ""))
+        saves = server.say("CONFIG GET save")
         # A setting that a rewrite writes down, since it is not at its default.
         operator = Operator(server, {"tether.peer-timeout 10000": "tether.peer-timeout 12000"})
         load, *others = blocks("Load the module into a running server")[0]
@@ -359,6 +439,7 @@ def test_the_module_is_loaded_into_a_running_server():
         assert isinstance(server.say("LOCK.ACQUIRE report"), int)
         assert "12000" in server.say("CONFIG GET tether.peer-timeout")
         assert "tether.conf" in server.conf.read_text()
+        assert server.say("CONFIG GET save") == saves
 
 
 def test_a_server_and_its_replica_are_upgraded_and_one_goes_back():
@@ -507,9 +588,19 @@ def test_a_module_with_a_command_of_the_same_name():
         assert server.say("PING") == "PONG"
 
 
+def test_each_command_was_run():
+    """The last one; without the others it has nothing to look at."""
+    left = {command for command in commands() if not any(command.startswith(start) for start in NOT_RUN)}
+    # A sentence may name a command without all of what a block gives it.
+    left = {command for command in left if not any(run.startswith(command) for run in RUN)}
+    assert not left, left
+
+
 def main() -> int:
     tests = {name: test for name, test in globals().items() if name.startswith("test_")}
     chosen = [name for name in tests if not sys.argv[5:] or any(word in name for word in sys.argv[5:])]
+    if chosen != list(tests) and "test_each_command_was_run" in chosen:
+        chosen.remove("test_each_command_was_run")
     failed = 0
     for name in chosen:
         try:

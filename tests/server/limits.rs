@@ -126,7 +126,7 @@ fn a_setting_that_does_not_exist_is_ignored_by_loadex_and_ends_no_server() {
     let server = Server::with(&[WITHOUT_MODULE, "enable-module-command yes"]);
     if server.is_at_least((8, 0), (u32::MAX, 0)) {
         return say(
-            "a_setting_that_does_not_exist_...: Redis 8 ends all the same, see docs/operations.md",
+            "a_setting_that_does_not_exist_...: Redis 8 ends all the same, see docs/tasks.md",
         );
     }
     let mut client = server.resp2();
