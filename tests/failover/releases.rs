@@ -15,13 +15,9 @@ fn with_too_few_replicas_nobody_is_granted_what_a_release_frees() {
     for (take, release, answer) in RELEASES {
         let master = Server::start();
         let replica = Server::replica_of(&master, &[]);
-        let (mut holder, mut waiter, mut admin) = (master.resp2(), master.resp2(), master.resp2());
-        holder.run_all(&[take, &take.replace(" a", " b")]);
-        let wait = match take.starts_with("SETTP") {
-            true => "SETTP a w WAIT 0",
-            false => "LOCK.ACQUIRE a WAIT 0",
-        };
-        queue(&master, &mut waiter, wait);
+        let (mut holder, mut waiter) = taken_and_waited_for(&master, take);
+        holder.run(&*take.replace(" a", " b"));
+        let mut admin = master.resp2();
         admin.run("CONFIG SET min-replicas-to-write 2");
         let refusal = holder.refused("SETTP other v");
         assert!(refusal.starts_with("NOREPLICAS"), "{refusal}");
@@ -66,6 +62,18 @@ fn with_too_few_replicas_a_session_ends_and_so_does_a_wait() {
     assert_eq!(leaver.pushes(), [""; 0]);
 }
 
+/// Who has `a` by this command, and who waits for it.
+fn taken_and_waited_for(server: &Server, take: &str) -> (Client, Client) {
+    let (mut holder, mut waiter) = (server.resp2(), server.resp2());
+    holder.run(take);
+    let wait = match take.starts_with("SETTP") {
+        true => "SETTP a w WAIT 0",
+        false => "LOCK.ACQUIRE a WAIT 0",
+    };
+    queue(server, &mut waiter, wait);
+    (holder, waiter)
+}
+
 #[test]
 fn a_server_that_cannot_save_or_has_no_memory_takes_releases() {
     let server = Server::with(&["dbfilename a-folder.rdb"]);
@@ -82,13 +90,7 @@ fn a_server_that_cannot_save_or_has_no_memory_takes_releases() {
     });
     for code in ["OOM", "MISCONF"] {
         for (take, release, answer) in RELEASES {
-            let (mut holder, mut waiter) = (server.resp2(), server.resp2());
-            holder.run(take);
-            let wait = match take.starts_with("SETTP") {
-                true => "SETTP a w WAIT 0",
-                false => "LOCK.ACQUIRE a WAIT 0",
-            };
-            queue(&server, &mut waiter, wait);
+            let (mut holder, mut waiter) = taken_and_waited_for(&server, take);
             match code {
                 "OOM" => assert_eq!(admin.run("CONFIG SET maxmemory 1"), ok()),
                 _ => assert_eq!(admin.run(["CONFIG", "SET", "save", "3600 1"]), ok()),
@@ -128,13 +130,7 @@ fn a_busy_server_leaves_what_is_to_be_released() {
     let server = Server::with(&["busy-reply-threshold 20"]);
     let (mut script, mut admin) = (server.resp2(), server.resp2());
     for (take, release, answer) in RELEASES {
-        let (mut holder, mut waiter) = (server.resp2(), server.resp2());
-        holder.run(take);
-        let wait = match take.starts_with("SETTP") {
-            true => "SETTP a w WAIT 0",
-            false => "LOCK.ACQUIRE a WAIT 0",
-        };
-        queue(&server, &mut waiter, wait);
+        let (mut holder, mut waiter) = taken_and_waited_for(&server, take);
         script.send(["EVAL", "while true do end", "0"]);
         eventually("a busy server", || match admin.call("PING") {
             Frame::Error(_) => Ok(()),
