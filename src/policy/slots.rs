@@ -130,6 +130,14 @@ impl ServedSlots {
         self.slots.as_ref().is_none_or(|old| !slots.covers(old))
     }
 
+    /// A watch begins in a slot that is served now. The next poll that does not find the slot has lost it, even if it came and
+    /// went between two polls.
+    pub fn begins_in(&mut self, slot: u64) {
+        if let Some(slots) = &mut self.slots {
+            slots.add(slot, slot);
+        }
+    }
+
     /// Everything in lost slots has ended.
     pub fn confirm(&mut self, slots: SlotSet) {
         self.slots = Some(slots);
@@ -335,6 +343,25 @@ mod tests {
                 ["", "x", "}", "{y}"].map(|rest| slot_of(format!("{prefix}{rest}").as_bytes()));
             assert!(!is_whole || slots.iter().all(|slot| *slot == slots[0]));
         }
+    }
+
+    #[test]
+    fn a_slot_that_comes_and_goes_between_two_polls_is_lost_if_something_began_in_it() {
+        let nodes = |slots: &str| format!("aa 1:1@1 myself,master - 0 0 1 connected {slots}");
+        let set = |slots: &str| SlotSet::served(&nodes(slots)).expect("slots").0;
+        let mut served = ServedSlots::default();
+        let polled = |served: &mut ServedSlots, slots: &str| {
+            let lost = served.polled(Moment(1), &set(slots), false);
+            served.confirm(set(slots));
+            lost
+        };
+        assert!(polled(&mut served, "0-9"), "what was before is not known");
+        assert!(!polled(&mut served, "0-9"));
+        served.begins_in(5);
+        assert!(!polled(&mut served, "0-9"));
+        served.begins_in(12);
+        assert!(polled(&mut served, "0-9"));
+        assert!(!polled(&mut served, "0-9"));
     }
 
     #[test]

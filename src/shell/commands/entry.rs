@@ -528,6 +528,7 @@ impl<'c> Caller<'c> {
         }
         subscriptions::to_values(self.ctx);
         rights::observe(self.ctx);
+        cluster::begins_in_slot_of(prefix);
         self.handle(Event::WatchPrefix(WatchPrefix {
             client: self.client,
             prefix: self.key(prefix),

@@ -72,6 +72,16 @@ pub fn redirect_unserved(ctx: Ctx<'_>, key: Key<'_>) -> Option<String> {
     is_elsewhere.then(|| redirection(ctx, key))
 }
 
+/// A watch begins in this slot, which is [served](redirect_unserved).
+pub fn begins_in_slot_of(prefix: &[u8]) {
+    if shell().server.get().is_cluster {
+        let slot = slot_of(prefix);
+        shell()
+            .served_slots
+            .with_mut(|served| served.begins_in(slot));
+    }
+}
+
 /// The client that removed a key. A key deleted because its slot left was removed by no client, although the last client
 /// seen looks responsible.
 pub fn cause_of_removal(ctx: Ctx<'_>, key: Key<'_>, by: Cause) -> Cause {

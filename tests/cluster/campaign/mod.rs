@@ -1,6 +1,7 @@
 //! A cluster in trouble: slots move in all the ways that there are, moves are given up, masters are replaced, killed and
-//! stopped, while clients take keys, wait for them, watch them, rename them and give them back. After each round, when all is quiet, what
-//! each client knows must be so: whoever was granted a key and was not told that it lost it has it, and nobody else does.
+//! stopped, while clients take keys, wait for them, watch them and their prefixes, rename them and give them back. After each round, when
+//! all is quiet, what each client knows must be so: whoever was granted a key and was not told that it lost it has it, and nobody else
+//! does; and whoever follows a prefix, and was not told that this is over, has what a fresh page has.
 //!
 //! `TETHER_SEED` and `TETHER_STEPS` (rounds) choose other campaigns; the seed decides what is done, and the machine when.
 
@@ -42,9 +43,19 @@ fn names() -> Vec<String> {
     let tags = { 0..2 }.flat_map(slots).map(name_in);
     let of_tag = |tag: String| {
         let numbers = 0..KEYS_IN_A_SLOT;
-        numbers.flat_map(move |number| ["t", "l"].map(|kind| format!("{kind}{number}{{{tag}}}")))
+        numbers.flat_map(move |number| ["t", "l"].map(|kind| format!("{{{tag}}}{kind}{number}")))
     };
     tags.flat_map(of_tag).collect()
+}
+
+/// The hash tag that a name begins with.
+fn tag(name: &str) -> &str {
+    let end = name.find('}').expect("a name with a tag");
+    &name[..=end]
+}
+
+fn is_lock(name: &str) -> bool {
+    name[tag(name).len()..].starts_with('l')
 }
 
 #[test]
@@ -91,7 +102,11 @@ fn campaign(seed: u64, rounds: usize, troubles: usize) {
     let granted: usize = players.iter().map(|player| lock(player).granted).sum();
     assert!(granted > rounds * 20, "only {granted} grants");
     let renamed: usize = players.iter().map(|player| lock(player).renamed).sum();
-    say(&format!("seed {seed}: {granted} grants, {renamed} renamed"));
+    let seen: usize = players.iter().map(|player| lock(player).seen()).sum();
+    assert!(seen > rounds * 20, "only {seen} pushes about prefixes");
+    say(&format!(
+        "seed {seed}: {granted} grants, {renamed} renamed, {seen} pushes about prefixes"
+    ));
 }
 
 /// Ends the players also where the campaign fails.
@@ -129,6 +144,15 @@ fn check(cluster: &Cluster, mut players: Vec<MutexGuard<'_, Player>>, what: &str
                     wrong.push(format!("{client} at {server} {belief:?} {key}: {why}"));
                 }
             }
+            for (server, prefix, view) in player.views() {
+                let there = fresh(&cluster.servers[server], &prefix);
+                if there.as_ref() != Ok(&view.members) {
+                    let view = view.members;
+                    wrong.push(format!(
+                        "{prefix} at {server} is {there:?} and not {view:?}"
+                    ));
+                }
+            }
         }
         for (key, at) in &truth.keys {
             for holder in at.holders.keys() {
@@ -137,12 +161,30 @@ fn check(cluster: &Cluster, mut players: Vec<MutexGuard<'_, Player>>, what: &str
                 }
             }
         }
+        for (server, tag) in truth.tags() {
+            let page = fresh(&cluster.servers[server], &tag).unwrap_or_default();
+            let shown = page.into_iter().map(|(name, (token, _))| (name, token));
+            let (shown, held): (BTreeMap<_, _>, _) = (shown.collect(), truth.temporary(&tag));
+            if shown != held {
+                wrong.push(format!("{server} shows {shown:?}, and held are {held:?}"));
+            }
+        }
         thread::sleep(Duration::from_millis(50));
         match wrong.is_empty() {
             true => Ok(()),
             false => Err(format!("{wrong:#?}")),
         }
     });
+}
+
+/// The keys with a prefix that a server shows to somebody who has just come; its refusal, if it shows none.
+fn fresh(server: &Server, prefix: &str) -> Result<Members, String> {
+    let mut client = server.resp3();
+    client.run("READONLY");
+    match client.call(["WATCHTP", prefix]) {
+        page @ Frame::Array(_) => Ok(View::of(prefix, &page).members),
+        refusal => Err(refusal.text()),
+    }
 }
 
 /// What the servers say.
@@ -189,6 +231,23 @@ impl Truth {
             present: clients.iter_mut().map(keys_at).collect(),
             hides: cluster.servers[0].is_at_least((8, 4), (u32::MAX, 0)),
         }
+    }
+
+    /// Those of the slots, with the server that has each.
+    fn tags(&self) -> BTreeSet<(usize, String)> {
+        let keys = self.keys.iter();
+        keys.map(|(name, key)| (key.server, tag(name).to_owned()))
+            .collect()
+    }
+
+    /// The temporary keys of a slot that are held, with their tokens.
+    fn temporary(&self, tag: &str) -> BTreeMap<String, i64> {
+        let meant = |name: &&String| name.starts_with(tag) && !is_lock(name);
+        let token = |name: &String| self.keys[name].holders.values().next().copied();
+        let names = self.keys.keys().filter(meant);
+        names
+            .filter_map(|name| Some((name.clone(), token(name)?)))
+            .collect()
     }
 
     fn contradicts(&self, at: usize, client: i64, name: &str, belief: Belief) -> Option<String> {

@@ -1,6 +1,7 @@
-//! A client that takes, awaits, watches and gives back keys at whichever server has them, and remembers what it was told.
+//! A client that takes, awaits, watches and gives back keys at whichever server has them, follows prefixes, and remembers what it was
+//! told.
 
-use super::ON_ITS_WAY;
+use super::{ON_ITS_WAY, is_lock, tag};
 use crate::harness::*;
 use crate::nodes::slot;
 use crate::random::Random;
@@ -29,7 +30,17 @@ struct Line {
     buffer: Vec<u8>,
     id: i64,
     beliefs: BTreeMap<String, Belief>,
+    /// Of the prefixes that it watches.
+    views: BTreeMap<String, View>,
+    /// How many pushes about those it has heard.
+    seen: usize,
 }
+
+/// What a connection is for: holding keys, watching them, watching prefixes.
+const HOLD: usize = 0;
+const WATCH: usize = 1;
+const FOLLOW: usize = 2;
+const PLACES: usize = 3;
 
 impl Line {
     fn to(port: u16) -> Option<Line> {
@@ -40,6 +51,8 @@ impl Line {
             buffer: Vec::new(),
             id: 0,
             beliefs: BTreeMap::new(),
+            views: BTreeMap::new(),
+            seen: 0,
         };
         line.call("HELLO 3")?;
         line.id = line.call("CLIENT ID")?.number();
@@ -95,6 +108,9 @@ impl Line {
             panic!("{push:?}")
         };
         let (kind, key, news) = (kind.text(), key.text(), news.text());
+        if kind == "watchtp" {
+            return self.see(&key, &news);
+        }
         let former = self.beliefs.get(&key).copied();
         let first = news.split(' ').next().unwrap_or_default();
         let (fits, now) = match (kind.as_str(), first) {
@@ -121,16 +137,42 @@ impl Line {
     }
 }
 
+impl Line {
+    /// Of a change each view knows whose prefix matches, and there is one at least.
+    fn see(&mut self, key: &str, news: &str) {
+        self.seen += 1;
+        if news.starts_with("END ") {
+            let ended = self.views.remove(key);
+            assert!(ended.is_some(), "{news} of {key}, which is not watched");
+            return;
+        }
+        let of_all = news == "FLUSHED";
+        let views = self.views.iter_mut();
+        let concerned = views.filter(|(prefix, _)| match of_all {
+            true => *prefix == key,
+            false => key.starts_with(*prefix),
+        });
+        let mut count = 0;
+        for (_, view) in concerned {
+            view.see(&format!("watchtp {key} {news}"));
+            count += 1;
+        }
+        assert!(count > 0, "{news} of {key}, of which no prefix is watched");
+    }
+}
+
 pub struct Player {
     ports: Vec<u16>,
     names: Vec<String>,
     dice: Random,
-    /// To each server one, and one to watch.
-    lines: Vec<[Option<Line>; 2]>,
+    /// To each server one for each purpose.
+    lines: Vec<[Option<Line>; PLACES]>,
     /// Which server has a slot, as far as it has been told.
     places: BTreeMap<u16, usize>,
     pub granted: usize,
     pub renamed: usize,
+    /// Pushes about prefixes, of connections that have ended.
+    seen: usize,
 }
 
 impl Player {
@@ -139,10 +181,11 @@ impl Player {
             ports: ports.to_vec(),
             names: names.to_vec(),
             dice: Random::new(seed),
-            lines: ports.iter().map(|_| [None, None]).collect(),
+            lines: ports.iter().map(|_| [None, None, None]).collect(),
             places: BTreeMap::new(),
             granted: 0,
             renamed: 0,
+            seen: 0,
         }
     }
 
@@ -152,12 +195,14 @@ impl Player {
             Some(server) => *server,
             None => self.dice.below(self.ports.len()),
         };
-        match self.dice.below(10) {
+        match self.dice.below(12) {
             0 => {
-                self.call(server, 0, "PING");
+                self.call(server, HOLD, "PING");
             }
             1 => self.watch(server, &name),
-            2 | 3 if matches!(self.belief(server, 0, &name), Some(Belief::Holds(_))) => {
+            10 => self.follow(&name),
+            11 => self.write(server, &name),
+            2 | 3 if matches!(self.belief(server, HOLD, &name), Some(Belief::Holds(_))) => {
                 self.rename(server, &name);
             }
             _ => self.take_or_give(server, &name, false),
@@ -178,7 +223,7 @@ impl Player {
     pub fn beliefs(&mut self) -> Vec<(usize, i64, String, Belief)> {
         let mut all = Vec::new();
         for server in 0..self.ports.len() {
-            for place in 0..2 {
+            for place in [HOLD, WATCH] {
                 if self.lines[server][place].is_none() || self.call(server, place, "PING").is_none()
                 {
                     continue;
@@ -199,7 +244,7 @@ impl Player {
         }
         let reply = line.as_mut().and_then(|line| line.call(request));
         if reply.is_none() {
-            *line = None;
+            self.seen += line.take().map_or(0, |line| line.seen);
         }
         reply
     }
@@ -218,44 +263,92 @@ impl Player {
     }
 
     fn watch(&mut self, server: usize, name: &str) {
-        if self.belief(server, 1, name).is_some() {
+        if self.belief(server, WATCH, name).is_some() {
             return;
         }
-        if let Some(reply @ Frame::Bulk(_)) = self.call(server, 1, &format!("WATCHEX {name}")) {
+        if let Some(reply @ Frame::Bulk(_)) = self.call(server, WATCH, &format!("WATCHEX {name}")) {
             let there = reply == bulk("EXIST");
-            self.set(server, 1, name, Some(Belief::Sees(there)));
+            self.set(server, WATCH, name, Some(Belief::Sees(there)));
+        }
+    }
+
+    /// Watches a prefix at any server, also at a replica: of one key, of the temporary ones of its slot, or of all of its slot.
+    fn follow(&mut self, name: &str) {
+        let server = self.dice.below(self.ports.len());
+        let tag = tag(name);
+        let prefixes = [name.to_owned(), format!("{tag}t"), tag.to_owned()];
+        let prefix = prefixes[self.dice.below(prefixes.len())].clone();
+        if self.call(server, FOLLOW, "READONLY").is_none() {
+            return;
+        }
+        let reply = self.call(server, FOLLOW, &format!("WATCHTP {prefix}"));
+        if let Some(reply @ Frame::Array(_)) = reply {
+            let line = self.lines[server][FOLLOW]
+                .as_mut()
+                .expect("it has answered");
+            line.views.insert(prefix.clone(), View::of(&prefix, &reply));
+        }
+    }
+
+    /// What it follows at each server, when it has heard all that it was told.
+    pub fn views(&mut self) -> Vec<(usize, String, View)> {
+        let mut all = Vec::new();
+        for server in 0..self.ports.len() {
+            if self.lines[server][FOLLOW].is_none() || self.call(server, FOLLOW, "PING").is_none() {
+                continue;
+            }
+            let line = self.lines[server][FOLLOW]
+                .as_ref()
+                .expect("it has answered");
+            let views = line.views.iter();
+            all.extend(views.map(|(prefix, view)| (server, prefix.clone(), view.clone())));
+        }
+        all
+    }
+
+    /// How many pushes about prefixes it has heard.
+    pub fn seen(&self) -> usize {
+        let lines = self.lines.iter().flatten().flatten();
+        self.seen + lines.map(|line| line.seen).sum::<usize>()
+    }
+
+    /// Gives a temporary key another value, if it is there.
+    fn write(&mut self, server: usize, name: &str) {
+        if !is_lock(name) {
+            let value = self.dice.below(1000);
+            self.call(server, HOLD, &format!("SET {name} {value} XX KEEPTTL"));
         }
     }
 
     /// Has a temporary key that it holds go by another name of its slot, whoever has that; not if it has lost it meanwhile.
     fn rename(&mut self, server: usize, name: &str) {
-        let Some(Belief::Holds(token)) = self.belief(server, 0, name) else {
+        let Some(Belief::Holds(token)) = self.belief(server, HOLD, name) else {
             return;
         };
-        let is_one = |to: &&String| to.starts_with('t') && slot(to) == slot(name);
+        let is_one = |to: &&String| !is_lock(to) && slot(to) == slot(name);
         let mut free: Vec<_> = self.names.iter().filter(is_one).cloned().collect();
-        free.retain(|to| self.belief(server, 0, to).is_none());
-        if !name.starts_with('t') || free.is_empty() {
+        free.retain(|to| self.belief(server, HOLD, to).is_none());
+        if is_lock(name) || free.is_empty() {
             return;
         }
         let to = &free[self.dice.below(free.len())];
-        self.call(server, 0, &format!("WATCH {name}"));
-        let check = self.call(server, 0, &format!("LOCK.CHECK {name} {token}"));
-        self.call(server, 0, "MULTI");
+        self.call(server, HOLD, &format!("WATCH {name}"));
+        let check = self.call(server, HOLD, &format!("LOCK.CHECK {name} {token}"));
+        self.call(server, HOLD, "MULTI");
         if check == Some(int(1)) {
-            self.call(server, 0, &format!("RENAME {name} {to}"));
+            self.call(server, HOLD, &format!("RENAME {name} {to}"));
         }
-        let done = self.call(server, 0, "EXEC");
+        let done = self.call(server, HOLD, "EXEC");
         if done == Some(Frame::Array(vec![ok()])) {
             self.renamed += 1;
-            self.set(server, 0, name, None);
-            self.set(server, 0, to, Some(Belief::Holds(token)));
+            self.set(server, HOLD, name, None);
+            self.set(server, HOLD, to, Some(Belief::Holds(token)));
         }
     }
 
     fn take_or_give(&mut self, server: usize, name: &str, asking: bool) {
-        let is_lock = name.starts_with('l');
-        let belief = self.belief(server, 0, name);
+        let is_lock = is_lock(name);
+        let belief = self.belief(server, HOLD, name);
         // LOCK.RELEASE says how deep the hold is still.
         let given_back = int(i64::from(
             !(is_lock && matches!(belief, Some(Belief::Holds(_)))),
@@ -282,10 +375,10 @@ impl Player {
                 (false, _) => "",
             }
         );
-        if asking && self.call(server, 0, "ASKING").is_none() {
+        if asking && self.call(server, HOLD, "ASKING").is_none() {
             return;
         }
-        let Some(reply) = self.call(server, 0, &request) else {
+        let Some(reply) = self.call(server, HOLD, &request) else {
             self.places.remove(&slot(name));
             return;
         };
@@ -293,10 +386,10 @@ impl Player {
             Frame::Error(_) => self.refused(name, &reply.text(), asking),
             Frame::Integer(token) if takes && token > 0 => {
                 self.granted += 1;
-                self.set(server, 0, name, Some(Belief::Holds(token)));
+                self.set(server, HOLD, name, Some(Belief::Holds(token)));
             }
-            _ if waits => self.set(server, 0, name, Some(Belief::Waits)),
-            _ if !takes && reply == given_back => self.set(server, 0, name, None),
+            _ if waits => self.set(server, HOLD, name, Some(Belief::Waits)),
+            _ if !takes && reply == given_back => self.set(server, HOLD, name, None),
             // It was not granted; or there was nothing to give back, of which it must have been told, or will be.
             _ => {}
         }

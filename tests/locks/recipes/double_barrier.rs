@@ -4,7 +4,7 @@
 //! each change in the same order, so no `ready` node is needed: the barrier opens where so many are there, or somebody is in. It
 //! closes where all that are there are out. Who comes back with its session reads from the values whether it has opened.
 
-use super::{View, end};
+use super::end;
 use crate::harness::*;
 use crate::random::{self, Random};
 
@@ -60,9 +60,13 @@ impl Party {
     }
 
     fn go_on(&mut self) {
-        let mut values = self.view.members.values().map(|(_, value)| value.as_str());
-        let is_open = values.clone().any(|value| value != "waits") || values.len() >= QUORUM;
-        let is_closed = values.all(|value| value == "out");
+        let mut values = self
+            .view
+            .members
+            .values()
+            .map(|(_, value)| value.as_deref());
+        let is_open = values.clone().any(|value| value != Some("waits")) || values.len() >= QUORUM;
+        let is_closed = values.all(|value| value == Some("out"));
         match self.stage {
             Stage::Waits if is_open => {
                 self.stage = Stage::In;

@@ -1,7 +1,7 @@
 //! Group membership, as by Curator's GroupMember, PersistentNode and PathChildrenCache: each member is a temporary key whose
 //! value says where it is, and knows all of them by WATCHTP.
 
-use super::{View, end};
+use super::end;
 use crate::harness::*;
 use crate::random::{self, Random};
 use std::slice::from_ref;
@@ -179,7 +179,7 @@ fn a_member_with_a_session_goes_on_until_its_grace_is_over() {
         assert_eq!(client.run(["SESSION.RESUME", &secret, "NOTIFY"]), int(1));
         let view = View::take(&mut client, GROUP);
         assert_eq!(view.members.len(), others.len() + 1);
-        assert_eq!(view.members[&name], (token, "here".to_owned()));
+        assert_eq!(view.members[&name], (token, Some("here".to_owned())));
     }
     for other in &mut others {
         assert_eq!(other.hear(&server), [""; 0]);
@@ -249,11 +249,11 @@ fn a_group_outlives_a_restart_of_the_server() {
     let (first, third) = (&back[0], &late[0]);
     assert_eq!(
         first.view.members[&first.name],
-        (first.token, "somewhere else".to_owned())
+        (first.token, Some("somewhere else".to_owned()))
     );
     assert_eq!(
         first.view.members[&third.name],
-        (third.token, "here".to_owned())
+        (third.token, Some("here".to_owned()))
     );
     come_back(&server, &mut late[0], &secrets[2]);
     all_hear(&server, &mut members, &[]);

@@ -7,7 +7,6 @@ mod membership;
 use crate::harness::*;
 use crate::line::field;
 use crate::random::{self, Random};
-use std::collections::BTreeMap;
 
 const BEGINNING: &str = "{q}:";
 
@@ -96,51 +95,6 @@ fn end(server: &Server, dice: &mut Random, mut client: Client, name: &str) -> &'
     };
     eventually_gone(&mut server.resp2(), name);
     reason
-}
-
-/// All temporary keys with a prefix, with tokens and values: a page of WATCHTP, and each push on top of it.
-struct View {
-    prefix: String,
-    members: BTreeMap<String, (i64, String)>,
-}
-
-impl View {
-    fn take(client: &mut Client, prefix: &str) -> View {
-        let page = client.run(["WATCHTP", prefix]).items();
-        assert_eq!(page[0], bulk(""), "a second page");
-        let entries = page[1].items();
-        let member = |entry: &Frame| {
-            let parts = entry.items();
-            (parts[0].text(), (parts[1].number(), parts[2].text()))
-        };
-        View {
-            prefix: prefix.to_owned(),
-            members: entries.iter().map(member).collect(),
-        }
-    }
-
-    /// A push is put on top, if it fits.
-    fn see(&mut self, push: &str) {
-        let words: Vec<&str> = push.splitn(5, ' ').collect();
-        let token = || words[3].parse::<i64>().unwrap();
-        let before = self.members.get(words[1]).map(|(token, _)| *token);
-        let fits = match words[2] {
-            "ADD" => before.is_none(),
-            "SET" => before.is_some_and(|before| before <= token()),
-            "DEL" => before == Some(token()),
-            "FLUSHED" => words[1] == self.prefix,
-            _ => false,
-        };
-        assert!(fits, "{push} on top of {:?}", self.members);
-        match words[2] {
-            "DEL" => drop(self.members.remove(words[1])),
-            "FLUSHED" => self.members.clear(),
-            _ => {
-                let member = (token(), words[4].to_owned());
-                self.members.insert(words[1].to_owned(), member);
-            }
-        }
-    }
 }
 
 /// Whoever ends, the next one has the lock, nobody else is woken, and never do two have it.

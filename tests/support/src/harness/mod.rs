@@ -15,6 +15,7 @@ mod reset;
 pub mod sentinel;
 mod server;
 mod tap;
+mod view;
 mod wait;
 
 pub use crate::resp::{
@@ -33,6 +34,7 @@ pub use programs::{
 };
 pub use server::{Server, eventually_gone};
 pub use tap::Tap;
+pub use view::{Members, View};
 pub use wait::{
     eventually, eventually_equal, eventually_within, in_time, lapse, one_at_a_time, patience, say,
 };
