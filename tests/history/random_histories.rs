@@ -85,7 +85,7 @@ fn histories(first_seed: u64, steps: usize) {
 }
 
 /// Histories in which nothing happens prove nothing.
-const FLOORS: [Floor; 20] = [
+const FLOORS: [Floor; 21] = [
     ("handoffs", |all| all.handoffs, 3_000),
     ("lost", |all| all.lost, 1_000),
     ("deadlocks refused", |all| all.deadlocks_refused, 150),
@@ -104,6 +104,7 @@ const FLOORS: [Floor; 20] = [
     ("loads", |all| all.loads, 50),
     ("restarts", |all| all.restarts, 20),
     ("removed", |all| all.removed_by_disconnect, 1_000),
+    ("lists", |all| all.lists, 300),
     ("pages", |all| all.pages, 100),
     ("sights", |all| all.sights, 200),
 ];

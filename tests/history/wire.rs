@@ -99,6 +99,7 @@ impl Book {
             Command::Watchex { keys } => with_keys("WATCHEX", keys),
             Command::Unwatchex { keys } => with_keys("UNWATCHEX", keys),
             Command::Watchtp { .. } | Command::Unwatchtp { .. } => prefix_words(command),
+            Command::Mine => words!["LOCK.MINE"],
             Command::Start { grace_ms } => {
                 words!["SESSION.START", "GRACE", grace_ms.to_string()]
             }
@@ -381,6 +382,10 @@ pub fn reply(frame: Frame) -> Reply {
         Frame::Integer(number) => Reply::Int(number),
         Frame::Null => Reply::Null,
         Frame::Array(frames) => Reply::Array(frames.into_iter().map(reply).collect()),
+        Frame::Map(pairs) => {
+            let parts = pairs.into_iter().flat_map(|(name, value)| [name, value]);
+            Reply::Array(parts.map(reply).collect())
+        }
         other => Reply::Text(format!("{other:?}").into_bytes()),
     }
 }

@@ -1,7 +1,7 @@
 //! LOCK.MINE: each owner's list agrees with the model after every step, and what stays is on one of its pages.
 
-use crate::model::acks::Ack;
-use crate::model::command::{LABELS, Mode as Way, Spot, Who};
+use crate::model::command::{LABELS, Mode as Way, Who};
+use crate::model::mine::OwnState as Expected;
 use crate::random::Random;
 use crate::trial::Trial;
 use crate::words::key_of;
@@ -63,37 +63,19 @@ fn line(own: &Own) -> Line {
 }
 
 fn expected(trial: &Trial, who: Who) -> Vec<Line> {
-    let world = &trial.world;
-    let name = |spot: Spot| key_of(spot.db, spot.name).name.to_vec();
-    let holds = world.holds_of(who).into_iter();
-    let holds = holds.filter(|hold| !hold.is_left_behind());
-    let holds = holds.filter(|hold| hold.ends.is_none_or(|ends| ends > world.now));
-    let holds = holds.map(|hold| {
-        let grant = (world.grants.iter()).find(|grant| grant.serial == hold.serial);
-        let pending = grant.filter(|_| hold.ack == Ack::Pending);
-        let state = if pending.is_some() { "pending" } else { "held" };
-        let acks = pending.map(|grant| (grant.got, grant.wanted));
-        let (spot, label) = (hold.spot, LABELS[hold.label].to_vec());
-        let is_lock = hold.mode != Way::Temporary;
-        (
-            spot.db,
-            name(spot),
-            label,
-            is_lock,
-            hold.whole_depth(),
-            state,
-            acks,
-        )
+    let own = trial.world.mine(who).into_iter();
+    let line = own.map(|own| {
+        let (state, acks) = match own.state {
+            Expected::Held(_) => ("held", None),
+            Expected::Pending(got, wanted) => ("pending", Some((got, wanted))),
+            Expected::Waiting => ("waiting", None),
+        };
+        let key = key_of(own.spot.db, own.spot.name);
+        let (name, label) = (key.name.to_vec(), LABELS[own.label].to_vec());
+        let is_lock = own.mode != Way::Temporary;
+        (own.spot.db, name, label, is_lock, own.depth, state, acks)
     });
-    let waits = world.waiters.iter().filter(|waiter| waiter.who == who);
-    let waits = waits.flat_map(|waiter| {
-        waiter.spots.iter().map(|spot| {
-            let label = LABELS[waiter.label].to_vec();
-            let is_lock = waiter.mode != Way::Temporary;
-            (spot.db, name(*spot), label, is_lock, 0, "waiting", None)
-        })
-    });
-    holds.chain(waits).collect()
+    line.collect()
 }
 
 /// Takes a key that may be anybody's, or waits for it.

@@ -94,6 +94,9 @@ pub enum Command {
         prefix: Option<Prefix>,
     },
 
+    /// `LOCK.MINE`. Only where there is a server; elsewhere all lists are looked at after each step.
+    Mine,
+
     Start {
         grace_ms: u64,
     },
@@ -342,6 +345,7 @@ impl Command {
                 | Command::Unwatchex { .. }
                 | Command::Watchtp { .. }
                 | Command::Unwatchtp { .. }
+                | Command::Mine
         )
     }
 

@@ -271,6 +271,9 @@ impl Generator {
     }
 
     pub(super) fn command(&mut self, world: &World, who: Who) -> Command {
+        if self.scope.server && self.random.per_mille(20) {
+            return Command::Mine;
+        }
         if self.random.per_mille(self.scope.sessions) {
             return self.about_sessions(world, who);
         }

@@ -24,7 +24,7 @@
 //!   hearing.rs   who is to hear what of a step  tokens.rs    which token belongs to which grant
 //!   closing.rs   the end of a history, in which everyone who waits is served
 //!   totals.rs    how often what came about
-//!   presence.rs  watches of prefixes, and what who has one must believe
+//!   presence.rs  watches of prefixes, and what who has one must believe      mine.rs   what a connection has
 //!   shrink.rs    the shortest history that still fails         brief.rs   words for ledgers
 //! ```
 //!
@@ -51,6 +51,7 @@ mod hearing;
 pub mod holds;
 mod locks;
 mod meetings;
+pub mod mine;
 mod ours;
 pub mod presence;
 pub mod queues;

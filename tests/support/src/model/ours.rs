@@ -36,6 +36,11 @@ impl World {
                 keys_only,
             } => self.watchtp(turn, *prefix, *goes_on, *keys_only),
             Command::Unwatchtp { prefix } => self.unwatchtp(turn, *prefix),
+            Command::Mine => {
+                let own = self.mine(turn.who);
+                self.totals.lists += u64::from(!own.is_empty());
+                Reply::Mine(own)
+            }
             Command::Start { grace_ms } => self.start_session(turn.who, *grace_ms),
             Command::Resume { session, notify } => self.resume(turn.who, *session, *notify),
             Command::EndSession => self.end_session(turn.who),

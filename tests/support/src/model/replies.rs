@@ -1,6 +1,7 @@
 //! Replies and pushes; whether what came is what was to come.
 
 use super::command::{LABELS, Label, Name, Spot};
+use super::mine::{Own, are_met_by};
 use super::presence::Page;
 use super::sequence::{bytes_of, learn};
 use super::sessions::Number;
@@ -31,6 +32,8 @@ pub enum Reply {
     /// That of WATCHTP, and of UNWATCHTP: how many.
     Page(Page),
     Unwatched(Option<usize>, i64),
+    /// That of LOCK.MINE.
+    Mine(Vec<Own>),
     /// An error; of an expected one only the beginning is given.
     Refused(String),
 }
@@ -56,6 +59,7 @@ impl Reply {
             },
             (Reply::Secret(session), Reply::Text(text)) => tokens.is_secret(*session, text),
             (Reply::Page(page), Reply::Array(_)) => page.is_met_by(got, tokens),
+            (Reply::Mine(own), Reply::Array(_)) => are_met_by(own, got, tokens),
             (Reply::Unwatched(_, count), Reply::Int(got)) => count == got,
             (Reply::Refused(beginning), Reply::Refused(error)) => error.starts_with(beginning),
             (Reply::Array(expected), Reply::Array(got)) => {

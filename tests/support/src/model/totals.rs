@@ -65,6 +65,8 @@ pub struct Totals {
     /// Keys that ended between the two names of a held one.
     pub between: u64,
     pub restarts: u64,
+    /// Lists of what somebody has that were not empty.
+    pub lists: u64,
     /// Pages of watches of prefixes that were not empty.
     pub pages: u64,
     /// Pushes to who watches prefixes.
@@ -126,6 +128,7 @@ impl Totals {
             overdue_in_exec: self.overdue_in_exec + other.overdue_in_exec,
             between: self.between + other.between,
             restarts: self.restarts + other.restarts,
+            lists: self.lists + other.lists,
             pages: self.pages + other.pages,
             sights: self.sights + other.sights,
         }
