@@ -8,14 +8,14 @@ scripts/need.sh redis-cli || true # the server runs without
 [ -n "${SERVER:-}" ] || scripts/need.sh server
 server=${SERVER:-$(scripts/need.sh --server-path)}
 port=${PORT:-6379}
-cli=redis-cli
-[ "$port" = 6379 ] || cli="redis-cli -p $port"
+cli="redis-cli -3"
+[ "$port" = 6379 ] || cli="$cli -p $port"
 cat <<END
 
   $("$server" --version)
   with the module tether on port $port; Ctrl-C stops it. Try, in two other terminals:
 
-    $(printf '%-33s %s' "$cli" "$cli -3")
+    $(printf '%-33s %s' "$cli" "$cli")
     > SETTP lock me                   > WATCHEX lock
     (integer) 1                       "EXIST"
     > QUIT                            > PING                           (redis-cli shows a push with its next reply:
@@ -23,8 +23,8 @@ cat <<END
                                       2) "lock"
                                       3) "DEL"
                                       PONG
-    $cli
-    > LOCK.ACQUIRE job                > LOCK.ACQUIRE job WAIT 60000    (waits in the queue)
+    Start the left one again:
+    > LOCK.ACQUIRE job                > LOCK.ACQUIRE job WAIT 60000    (waits in the queue, for at most 60,000 ms)
     (integer) 251023456790529
     > LOCK.RELEASE job                (integer) 251023456790530        (has the lock)
 

@@ -106,7 +106,7 @@ class Daemon:
             (self.path / folder).mkdir()
         shutil.copy(MODULE, self.path / "lib/libtether.so")
         shutil.copy(PROJECT / "packaging/tether.conf", self.path)
-        page = blocks("Load the module when a server starts", "conf")[0] if module else []
+        page = blocks("Load the module when a server starts", "conf")[1] if module else []
         fixed = [
             f"port {self.port}",
             "bind 127.0.0.1",
@@ -407,10 +407,10 @@ def test_pushes_are_refused():
 
 def test_the_module_is_loaded_when_a_server_starts():
     heading = "Load the module when a server starts"
-    saves = re.findall("`(save [0-9]+ [0-9]+)`", section(heading))
+    saves, advised = blocks(heading, "conf")
     assert saves == ["save 3600 1", "save 300 100", "save 60 10000"]
     with Daemon(module=False) as server:
-        advised = [server.meant(line) for line in blocks(heading, "conf")[0]]
+        advised = [server.meant(line) for line in advised]
         server.boot_with("\n".join([server.conf.read_text().replace('save ""\n', ""), *saves, *advised, ""]))
         operator = Operator(server)
         for _ in range(2):
@@ -484,6 +484,8 @@ def test_a_server_and_its_replica_are_upgraded_and_one_goes_back():
 
 def test_the_module_is_removed():
     alone, beside, migration = blocks("Remove")
+    all_databases = [line.replace("for db in 0;", "for db in 0 3;") for line in migration]
+    assert all_databases != migration
     with Daemon("appendonly yes") as server:
         server.conf.chmod(0o640)
         server.say("SET key value")
@@ -495,6 +497,7 @@ def test_the_module_is_removed():
             port = free_port()
             operator = Operator(server, {"6390": port})
             ping = "redis-cli -p 6390 PING"
+            operator.run("redis-cli -n 3 SET key elsewhere")
             operator.run_all(beside)
             assert (server.path / "redis.conf.new").stat().st_mode & 0o777 == 0o640, "others read its passwords"
             try:
@@ -504,7 +507,7 @@ def test_the_module_is_removed():
                 _, said = operator.attempt(migration[0])
                 assert said.strip() in section("Remove").replace("\n", " "), said
                 holder.run("LOCK.RELEASE report")
-                operator.run_all(migration)
+                operator.run_all(all_databases)
             finally:
                 operator.attempt("redis-cli -p 6390 SHUTDOWN NOSAVE")
         else:
@@ -532,7 +535,7 @@ def test_the_package_stays_while_a_server_needs_it():
         removal = next(line for line in blocks("Remove")[0] if "loadmodule" in line)
         removal = removal.replace("/etc/redis/redis.conf", str(conf))
         operator = Operator(server)
-        advised = blocks("Load the module when a server starts", "conf")[0]
+        advised = blocks("Load the module when a server starts", "conf")[1]
         for line in [*(line for line in advised if "tether" in line), "tether.quarantine 3000"]:
             conf.write_text(f"port 6379\n{line}\n# tether.log-max-len 7\n")
             code, said = operator.attempt("sh prerm remove")
@@ -543,7 +546,7 @@ def test_the_package_stays_while_a_server_needs_it():
 
 def test_a_server_with_the_module_does_not_start():
     text = section("A server with the module does not start")
-    load, include, _ = blocks("Load the module when a server starts", "conf")[0]
+    load, include, _ = blocks("Load the module when a server starts", "conf")[1]
     cases = [
         ("Can't load module from", [load, load]),
         ("Module Configuration detected without loadmodule", [include]),

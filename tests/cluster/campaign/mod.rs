@@ -192,8 +192,8 @@ struct Truth {
     keys: BTreeMap<String, Key>,
     /// What is at each server, be it only a replica.
     present: Vec<BTreeSet<String>>,
-    /// Redis since 8.4 neither lists nor expires what was left in a slot that is another server's.
-    hides: bool,
+    /// What is at each server in slots of others, which Redis since 8.4 neither lists nor expires: it may have lapsed or not.
+    hidden: Vec<BTreeSet<String>>,
 }
 
 struct Key {
@@ -226,10 +226,15 @@ impl Truth {
             };
             (name, key)
         };
+        let keys = names().into_iter().map(&mut look).collect();
+        let hides = cluster.servers[0].is_at_least((8, 4), (u32::MAX, 0));
+        let hiding = clients.iter_mut().filter(|_| hides);
+        let hidden = hiding.map(all_keys_at).collect();
+        let present = clients.iter_mut().map(keys_at).collect();
         Truth {
-            keys: names().into_iter().map(&mut look).collect(),
-            present: clients.iter_mut().map(keys_at).collect(),
-            hides: cluster.servers[0].is_at_least((8, 4), (u32::MAX, 0)),
+            keys,
+            present,
+            hidden,
         }
     }
 
@@ -250,12 +255,17 @@ impl Truth {
             .collect()
     }
 
+    fn hides(&self, at: usize, name: &str) -> bool {
+        let keys = self.hidden.get(at);
+        self.keys[name].server != at && keys.is_some_and(|keys| keys.contains(name))
+    }
+
     fn contradicts(&self, at: usize, client: i64, name: &str, belief: Belief) -> Option<String> {
         let key = &self.keys[name];
         let is_so = match belief {
             Belief::Holds(token) => key.server == at && key.holders.get(&client) == Some(&token),
             Belief::Waits => key.server == at && key.waiters.contains(&client),
-            Belief::Sees(true) if self.hides && key.server != at && is_by_hand(name) => true,
+            Belief::Sees(true) if self.hides(at, name) => true,
             Belief::Sees(there) => there == self.present[at].contains(name),
         };
         let Key {
@@ -265,14 +275,19 @@ impl Truth {
     }
 }
 
-/// Whether a key's slot moves by commands that can leave keys behind.
-fn is_by_hand(name: &str) -> bool {
-    slots(1).contains(&slot(name))
-}
-
+/// Those that are listed.
 fn keys_at(client: &mut Client) -> BTreeSet<String> {
     let slots = { 0..2 }.flat_map(slots);
     let mut of = |slot: u16| client.run(&format!("CLUSTER GETKEYSINSLOT {slot} 1000"));
     let keys = slots.flat_map(|slot| of(slot).items());
     keys.map(|key| key.text()).collect()
+}
+
+/// Those that are listed, and those that are not.
+fn all_keys_at(client: &mut Client) -> BTreeSet<String> {
+    let mut is_there = |name: &String| {
+        let object = client.call(["DEBUG", "OBJECT", name]);
+        !matches!(object, Frame::Error(_))
+    };
+    names().into_iter().filter(|name| is_there(name)).collect()
 }

@@ -73,6 +73,9 @@ const MAY_BE_CUT: [&str; 9] = [
 const SHORTEST: usize = 8;
 const BETWEEN: &str = "  ";
 
+/// What stands in an empty cell, so that no cell seems to be in the column before.
+const EMPTY: &str = "-";
+
 /// Columns as wide as their widest cell, two spaces apart; one without a title is left out. No space ends a line. If that is too
 /// wide, empty columns are left out, then names are cut, the longest first, and in the end lines.
 pub fn table<const N: usize>(
@@ -107,6 +110,7 @@ pub fn table<const N: usize>(
     let line = |cells: [&str; N]| {
         let mut line = String::new();
         for (at, cell) in cells.iter().enumerate().filter(|(at, _)| is_shown[*at]) {
+            let cell = if cell.is_empty() { EMPTY } else { cell };
             let (cell, wide) = (output::cut(cell, widths[at]), widths[at]);
             // Writing to a string does not fail.
             let _ = write!(line, "{cell:wide$}{BETWEEN}");

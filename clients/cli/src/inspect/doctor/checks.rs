@@ -565,7 +565,7 @@ fn settings(findings: &mut Findings) {
         let command = findings.cli("CONFIG SET tether.quarantine 10000");
         findings.note(
             "after a crash it may grant a lock again while its old holder still works (appendfsync is not always, tether.quarantine is 0)",
-            "Set tether.quarantine in its configuration file, too, to the time in which clients notice, or use appendfsync always.",
+            "Use appendfsync always; or set tether.quarantine to the longest grace of its clients, and write it to its file by CONFIG REWRITE:",
             command,
         );
     }
