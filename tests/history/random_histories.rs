@@ -27,6 +27,7 @@ fn scope(seed: u64) -> Scope {
             hearing: if seed % 7 < 4 { 25 } else { 0 },
             overdue: 25,
             between: if has_another_module(seed) { 80 } else { 0 },
+            prefixes: 0,
             files: has_files(seed),
         },
     }

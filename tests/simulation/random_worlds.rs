@@ -1,6 +1,7 @@
 //! Seeded random worlds, small enough that everything meets everything.
 
 use crate::model::around::Around;
+use crate::model::command::PREFIXES;
 use crate::model::generate::Scope;
 use crate::model::world::{Floor, Limits, Totals};
 use crate::random;
@@ -116,4 +117,58 @@ fn nobody_waits_at_a_server_that_has_become_a_replica() {
         let close = Close::Demoted { redirect };
         random_world(seed, scope, Limits::ROOMY, STEPS, STEPS, close);
     }
+}
+
+/// Short ones, in which most of what happens is about temporary keys and watches of their prefixes, and rights and sessions come and
+/// go. In the end all leave, or a slot moves, or the server becomes a replica.
+fn prefixes(first: u64, worlds: u64) {
+    const STEPS: usize = 40;
+    let mut all = Totals::default();
+    for seed in first..first + worlds {
+        let scope = Scope {
+            places: 4,
+            names: 4,
+            server: false,
+            locks: 0,
+            sessions: 100,
+            meetings: 0,
+            quiet: 0,
+            around: Around {
+                rights: if seed % 2 == 0 { 0 } else { 40 },
+                prefixes: 200,
+                ..Around::default()
+            },
+        };
+        let close = match seed % 5 {
+            0 => Close::Finished,
+            1 => Close::Demoted { redirect: true },
+            at => Close::Moved {
+                prefix: (at as usize - 2) % PREFIXES.len(),
+            },
+        };
+        let limits = Limits {
+            page: if seed % 3 == 0 { 1 } else { 1000 },
+            ..Limits::ROOMY
+        };
+        all = all.plus(&random_world(seed, scope, limits, STEPS, STEPS, close));
+    }
+    println!("{worlds} histories, in which came about {all:?}");
+    all.check_floors(
+        worlds,
+        &[
+            ("pages", |all| all.pages, 50_000),
+            ("sights", |all| all.sights, 200_000),
+        ],
+    );
+}
+
+#[test]
+fn who_watches_prefixes_knows_what_is_so_until_told_that_it_is_over() {
+    prefixes(random::seed(), 2_000);
+}
+
+#[test]
+#[ignore = "a million histories; for release builds"]
+fn who_watches_prefixes_knows_what_is_so_in_a_million_histories() {
+    prefixes(random::seed(), 1_000_000);
 }

@@ -3,15 +3,17 @@
 use crate::log::Compared;
 use crate::machine::Machine;
 use crate::model::acks::no_acks;
-use crate::model::command::{Command, DATABASES, Spot, Who};
+use crate::model::command::{Command, DATABASES, PREFIXES, Prefix, Spot, Who};
 use crate::model::generate::{Generator, Scope};
-use crate::model::presence::Beliefs;
+use crate::model::presence::{Beliefs, PrefixWatch};
 use crate::model::queues::Waiter;
 use crate::model::replies::{Arrival, Heard, Reply, Tokens, check};
+use crate::model::sequence::bytes_of;
 use crate::model::shrink::shortest;
 use crate::model::step::Step;
 use crate::model::world::{Limits, Outcome, Totals, World};
 use crate::twins::Twins;
+use crate::words::{key_of, prefix_of};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use tether::engine::Event;
@@ -223,6 +225,7 @@ impl Trial {
         match how {
             Close::Finished => self.finish(),
             Close::Demoted { redirect } => self.be_demoted(redirect),
+            Close::Moved { prefix } => self.slot_moves(prefix),
         }
     }
 
@@ -275,6 +278,8 @@ impl Trial {
                 ));
             }
         }
+        self.world.prefixes.clear();
+        self.compare_beliefs()?;
         let engine = &self.machine.engine;
         if !engine.is_replica() || engine.next_work(self.machine.now).is_some() {
             return Err("a replica has something to do".into());
@@ -285,6 +290,28 @@ impl Trial {
             0 => Ok(()),
             waiters => Err(format!("{waiters} wait at a replica")),
         }
+    }
+
+    /// In a cluster the slot of all names with this prefix goes to another server: who watches it or a longer prefix is told that
+    /// this is over, after the end of each key; who watches a shorter one is told of the keys alone.
+    fn slot_moves(&mut self, prefix: Prefix) -> Result<(), String> {
+        const DB: usize = 0;
+        let goes = |spot: Spot| spot.db == DB && bytes_of(spot.name).starts_with(PREFIXES[prefix]);
+        let keys = self.machine.things.keys().copied();
+        for spot in keys.filter(|spot| goes(*spot)).collect::<Vec<_>>() {
+            let key = key_of(spot.db, spot.name);
+            self.machine.tell(None, Event::Disowned { key });
+        }
+        let ends = |other: Prefix| PREFIXES[other].starts_with(PREFIXES[prefix]);
+        for other in (0..PREFIXES.len()).filter(|other| ends(*other)) {
+            let prefix = prefix_of(DB, other);
+            self.machine.tell(None, Event::PrefixElsewhere { prefix });
+        }
+        self.machine.engine.check_invariants();
+        self.world.holds.retain(|hold| !goes(hold.spot));
+        let is_over = |watch: &PrefixWatch| watch.db == DB && ends(watch.prefix);
+        self.world.prefixes.retain(|watch| !is_over(watch));
+        self.compare_beliefs()
     }
 
     /// Everyone goes, and what they left goes; then nothing may be remembered.
@@ -310,6 +337,8 @@ pub enum Close {
     Finished,
     /// See [`Trial::be_demoted`].
     Demoted { redirect: bool },
+    /// See [`Trial::slot_moves`].
+    Moved { prefix: Prefix },
 }
 
 pub fn all_spots(scope: Scope) -> impl Iterator<Item = Spot> {

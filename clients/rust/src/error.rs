@@ -38,7 +38,9 @@ impl Loss {
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Loss::Silence => "no answer in time: the server was silent, or this program stood still",
+            Loss::Silence => {
+                "no answer in time: the server was silent, or this program stood still"
+            }
             Loss::Connection => "the connection broke",
             Loss::Closed => "the client was closed",
             Loss::Forked => FORKED,

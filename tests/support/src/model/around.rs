@@ -19,6 +19,8 @@ pub struct Around {
     pub overdue: usize,
     /// Or have other keys end while one goes by another name, where there is a module that does that.
     pub between: usize,
+    /// How many of a thousand commands are about prefixes, besides the usual ones.
+    pub prefixes: usize,
     /// Whether the server writes down all that is done, and can be started again with it.
     pub files: bool,
 }
@@ -31,6 +33,7 @@ impl Generator {
             overdue,
             between,
             files,
+            prefixes: _,
         } = self.scope.around;
         if hearing > 0
             && (world.is_unanswered(who) || world.is_told_only_messages(who))

@@ -274,6 +274,10 @@ impl Generator {
         if self.scope.server && self.random.per_mille(20) {
             return Command::Mine;
         }
+        let prefixes = self.scope.around.prefixes;
+        if prefixes > 0 && self.random.per_mille(prefixes) {
+            return self.watchtp();
+        }
         if self.random.per_mille(self.scope.sessions) {
             return self.about_sessions(world, who);
         }
@@ -301,6 +305,14 @@ impl Generator {
         }
     }
 
+    fn watchtp(&mut self) -> Command {
+        Command::Watchtp {
+            prefix: self.random.below(PREFIXES.len()),
+            goes_on: self.random.per_mille(400),
+            keys_only: self.random.per_mille(200),
+        }
+    }
+
     fn ours(&mut self) -> Command {
         match self.random.below(46) {
             0..2 => Command::Sequence {
@@ -309,11 +321,7 @@ impl Generator {
                 notify: self.notify(),
                 acks: None,
             },
-            37..44 => Command::Watchtp {
-                prefix: self.random.below(PREFIXES.len()),
-                goes_on: self.random.per_mille(400),
-                keys_only: self.random.per_mille(200),
-            },
+            37..44 => self.watchtp(),
             44 => Command::Unwatchtp {
                 prefix: match self.random.below(3) {
                     0 => None,
