@@ -251,7 +251,7 @@ impl Outbox {
             self.drop_released_grants(&in_exec, &holds);
         }
         if std::mem::take(&mut self.sights_in_exec) {
-            // The same transaction may have ended the watch of a prefix, or begun it again.
+            // The same transaction may have ended the watch of a prefix.
             self.retain(|_, id, push| !is_sight(push) || holds(id, push, Token::default()));
         }
     }

@@ -526,11 +526,7 @@ fn sights(expected: &[Heard], heard: &[Arrival]) -> (Vec<Sight>, Vec<Arrival>) {
             }
             Arrival::Reply(got) => {
                 let expected: Option<&Reply> = replies.next();
-                sights.extend(
-                    expected
-                        .into_iter()
-                        .flat_map(|reply| Sight::of(reply, got, false)),
-                );
+                sights.extend(expected.into_iter().flat_map(|reply| Sight::of(reply, got)));
             }
             Arrival::Push(_) => {}
         }

@@ -155,6 +155,10 @@ impl Machine {
 
     fn about_prefixes(&mut self, client: ClientId, db: usize, command: &Command) {
         match command {
+            Command::Watchtp { .. } if self.in_exec => {
+                let refusal = "ERR WATCHTP cannot be used in a transaction";
+                self.answer_once(Reply::refused(refusal));
+            }
             Command::Watchtp {
                 prefix,
                 goes_on,

@@ -406,10 +406,10 @@ impl Machine {
             Command::Unwatchtp { prefix } => Reply::Unwatched(prefix, 0),
             _ => return,
         };
-        self.seen[who].extend(Sight::of(&expected, reply, self.in_exec));
+        self.seen[who].extend(Sight::of(&expected, reply));
     }
 
-    fn answer_once(&mut self, reply: Reply) {
+    pub(super) fn answer_once(&mut self, reply: Reply) {
         let former = self.reply.replace(reply);
         assert_eq!(former, None, "a second answer to one command");
     }

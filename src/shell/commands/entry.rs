@@ -517,6 +517,12 @@ impl<'c> Caller<'c> {
     }
 
     fn watchtp(&self, prefix: &[u8], goes_on: bool, keys_only: bool) {
+        if self.ctx.state().in_exec() {
+            // The pushes for what the transaction did before would follow a page that has it already.
+            return self
+                .ctx
+                .reply_error("ERR WATCHTP cannot be used in a transaction");
+        }
         if let Some(error) = places::refuse_untagged(prefix) {
             return self.ctx.reply_error(error);
         }

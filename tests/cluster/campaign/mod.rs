@@ -93,6 +93,11 @@ fn campaign(seed: u64, rounds: usize, troubles: usize) {
             trouble.end();
             let done = trouble.done();
             pause.store(true, Ordering::Relaxed);
+            let is_well = players.iter().all(|player| !player.is_poisoned());
+            assert!(
+                is_well,
+                "seed {seed}, round {round}: a client failed after {done:#?}"
+            );
             let all: Vec<_> = players.iter().map(lock).collect();
             let what = format!("seed {seed}, round {round}, after {done:#?}: what clients know");
             check(&cluster, all, &what);

@@ -28,12 +28,13 @@ const STUCK: Duration = Duration::from_secs(60);
 struct Line {
     stream: TcpStream,
     buffer: Vec<u8>,
+    port: u16,
     id: i64,
     beliefs: BTreeMap<String, Belief>,
     /// Of the prefixes that it watches.
     views: BTreeMap<String, View>,
-    /// How many pushes about those it has heard.
-    seen: usize,
+    /// What it was answered and told of those.
+    seen: Vec<String>,
 }
 
 /// What a connection is for: holding keys, watching them, watching prefixes.
@@ -49,10 +50,11 @@ impl Line {
         let mut line = Line {
             stream,
             buffer: Vec::new(),
+            port,
             id: 0,
             beliefs: BTreeMap::new(),
             views: BTreeMap::new(),
-            seen: 0,
+            seen: Vec::new(),
         };
         line.call("HELLO 3")?;
         line.id = line.call("CLIENT ID")?.number();
@@ -140,10 +142,15 @@ impl Line {
 impl Line {
     /// Of a change each view knows whose prefix matches, and there is one at least.
     fn see(&mut self, key: &str, news: &str) {
-        self.seen += 1;
+        let push = format!("watchtp {key} {news}");
+        self.seen.push(push.clone());
+        let told = || {
+            let last = self.seen.len().saturating_sub(30);
+            format!("{push} by {}, after {:#?}", self.port, &self.seen[last..])
+        };
         if news.starts_with("END ") {
             let ended = self.views.remove(key);
-            assert!(ended.is_some(), "{news} of {key}, which is not watched");
+            assert!(ended.is_some(), "not watched: {}", told());
             return;
         }
         let of_all = news == "FLUSHED";
@@ -154,10 +161,10 @@ impl Line {
         });
         let mut count = 0;
         for (_, view) in concerned {
-            view.see(&format!("watchtp {key} {news}"));
+            assert!(view.see(&push), "on top of {view:?}: {}", told());
             count += 1;
         }
-        assert!(count > 0, "{news} of {key}, of which no prefix is watched");
+        assert!(count > 0, "not watched: {}", told());
     }
 }
 
@@ -171,7 +178,7 @@ pub struct Player {
     places: BTreeMap<u16, usize>,
     pub granted: usize,
     pub renamed: usize,
-    /// Pushes about prefixes, of connections that have ended.
+    /// How much was heard of prefixes by connections that have ended.
     seen: usize,
 }
 
@@ -244,7 +251,7 @@ impl Player {
         }
         let reply = line.as_mut().and_then(|line| line.call(request));
         if reply.is_none() {
-            self.seen += line.take().map_or(0, |line| line.seen);
+            self.seen += line.take().map_or(0, |line| line.seen.len());
         }
         reply
     }
@@ -286,6 +293,7 @@ impl Player {
             let line = self.lines[server][FOLLOW]
                 .as_mut()
                 .expect("it has answered");
+            line.seen.push(format!("{prefix} has {reply:?}"));
             line.views.insert(prefix.clone(), View::of(&prefix, &reply));
         }
     }
@@ -306,10 +314,10 @@ impl Player {
         all
     }
 
-    /// How many pushes about prefixes it has heard.
+    /// How much it has heard of prefixes.
     pub fn seen(&self) -> usize {
         let lines = self.lines.iter().flatten().flatten();
-        self.seen + lines.map(|line| line.seen).sum::<usize>()
+        self.seen + lines.map(|line| line.seen.len()).sum::<usize>()
     }
 
     /// Gives a temporary key another value, if it is there.

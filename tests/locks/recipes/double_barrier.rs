@@ -54,7 +54,7 @@ impl Party {
         let pushes = server.settled(&mut self.client);
         self.go_on();
         for push in pushes {
-            self.view.see(&push);
+            assert!(self.view.see(&push), "{push} on top of {:?}", self.view);
             self.go_on();
         }
     }

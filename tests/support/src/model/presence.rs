@@ -45,6 +45,9 @@ impl World {
         goes_on: bool,
         keys_only: bool,
     ) -> Reply {
+        if turn.in_exec {
+            return Reply::refused("ERR WATCHTP cannot be used in a transaction");
+        }
         let (who, db) = (turn.who, turn.db);
         let is_it = |watch: &PrefixWatch| (watch.who, watch.db, watch.prefix) == (who, db, prefix);
         // That its rights are others is noticed by now.
@@ -174,8 +177,6 @@ pub enum Sight {
 pub struct SeenPage {
     prefix: Prefix,
     goes_on: bool,
-    /// It was the reply of a transaction's command, so that it has what is pushed after EXEC's reply already.
-    in_exec: bool,
     /// The name to go on with.
     next: Vec<u8>,
     /// Names with tokens and values.
@@ -184,14 +185,13 @@ pub struct SeenPage {
 
 impl Sight {
     /// Of a reply that was expected, and how it was met.
-    pub fn of(expected: &Reply, got: &Reply, in_exec: bool) -> Vec<Sight> {
+    pub fn of(expected: &Reply, got: &Reply) -> Vec<Sight> {
         match (expected, got) {
             (Reply::Page(page), Reply::Array(parts)) => match &parts[..] {
                 [Reply::Text(next), Reply::Array(entries)] => {
                     vec![Sight::Page(SeenPage {
                         prefix: page.prefix,
                         goes_on: page.goes_on,
-                        in_exec,
                         next: next.clone(),
                         entries: entries.iter().filter_map(entry).collect(),
                     })]
@@ -204,7 +204,7 @@ impl Sight {
             (Reply::Array(expected), Reply::Array(got)) => {
                 let pairs = expected.iter().zip(got);
                 pairs
-                    .flat_map(|(one, other)| Sight::of(one, other, true))
+                    .flat_map(|(one, other)| Sight::of(one, other))
                     .collect()
             }
             _ => Vec::new(),
@@ -237,8 +237,6 @@ type Keys = BTreeMap<Vec<u8>, (i64, Option<String>)>;
 struct Belief {
     told: Option<Vec<u8>>,
     keys: Keys,
-    /// It began in the transaction whose pushes come now: only the last of each key is to be right.
-    is_fresh: bool,
 }
 
 /// What each connection believes, by its pages and pushes.
@@ -267,8 +265,6 @@ impl Beliefs {
                 }
             }
         }
-        let all = self.all.values_mut();
-        all.for_each(|belief| belief.is_fresh = false);
         Ok(())
     }
 
@@ -276,14 +272,12 @@ impl Beliefs {
         let SeenPage {
             prefix,
             goes_on,
-            in_exec,
             next,
             entries,
         } = page;
         let belief = self.all.entry((who, *prefix)).or_default();
         if !goes_on {
             belief.keys.clear();
-            belief.is_fresh = *in_exec;
         }
         for (name, token, value) in entries {
             if belief
@@ -352,7 +346,7 @@ impl Beliefs {
                 "SET" => before.is_some(),
                 _ => before == Some(token),
             };
-            if !is_right && !belief.is_fresh {
+            if !is_right {
                 return Err(format!("it believed {before:?}"));
             }
             match what {
