@@ -225,7 +225,7 @@ fn top_shows_the_key_with_the_most_waiters_first() {
     assert_eq!(keys, expected, "{said}");
     // disk: its waiter's time, its holder's, who holds it.
     assert_eq!(rows[0][4], second, "{said}");
-    assert_eq!(rows[0].last(), Some(&"exclusive"));
+    assert_eq!(rows[0][rows[0].len() - 2..], ["exclusive", "-"]);
     // report: one of those who share it waits for `disk` itself.
     assert_eq!(rows[1][4..6], [&format!("{first},+1"), "nightly"], "{said}");
     assert_eq!(rows[1][rows[1].len() - 2..], ["shared", "disk"]);
@@ -759,8 +759,8 @@ fn who_names_holders_and_waiters() {
     let (first, second) = (one.id().to_string(), other.id().to_string());
     assert_eq!(rows[2][0], first);
     assert_eq!(
-        rows[2][2..7],
-        ["nightly", "default", "job:7", &token.to_string(), "2"]
+        rows[2][2..9],
+        ["nightly", "-", "-", "default", "job:7", &token.to_string(), "2"]
     );
     assert_eq!(rows[4][0], second);
     assert!(

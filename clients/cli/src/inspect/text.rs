@@ -202,7 +202,7 @@ mod tests {
         let rows = [["é", "1"], ["abcd", ""]];
         assert_eq!(
             lines(["KEY", "N"], &rows, None),
-            ["KEY   N", "é     1", "abcd"]
+            ["KEY   N", "é     1", "abcd  -"]
         );
     }
 
@@ -215,8 +215,8 @@ mod tests {
             whole,
             [
                 "KEY          EMPTY  TOKEN",
-                "a long name         12345",
-                "b                   6"
+                "a long name  -      12345",
+                "b            -      6"
             ]
         );
         let without_empty = lines(titles, &rows, Some(24));
