@@ -15,12 +15,12 @@ const SLOT: u16 = 5000;
 enum Way {
     /// `SETSLOT` and `MIGRATE`.
     KeyByKey,
-    /// Valkey 9's `MIGRATESLOTS`.
+    /// Valkey 9's `MIGRATESLOTS`, Redis 8.4's `MIGRATION IMPORT`.
     InOneGo,
 }
 
 fn ways(cluster: &Cluster) -> &'static [Way] {
-    match cluster.servers[0].is_at_least((u32::MAX, 0), (9, 0)) {
+    match cluster.servers[0].is_at_least((8, 4), (9, 0)) {
         true => &[Way::KeyByKey, Way::InOneGo],
         false => &[Way::KeyByKey],
     }
@@ -40,11 +40,7 @@ fn move_slot(cluster: &Cluster, slot: u16, from: usize, to: usize, way: Way) {
             }
             cluster.close_slot(slot, from, to);
         }
-        Way::InOneGo => {
-            let id = cluster.id(to);
-            let order = format!("CLUSTER MIGRATESLOTS SLOTSRANGE {slot} {slot} NODE {id}");
-            source.resp2().run(&order);
-        }
+        Way::InOneGo => cluster.begin_to_move(slot, from, to),
     }
     let probe = name_in(slot);
     eventually("the slot's new owner", || {

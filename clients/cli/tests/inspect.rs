@@ -760,7 +760,15 @@ fn who_names_holders_and_waiters() {
     assert_eq!(rows[2][0], first);
     assert_eq!(
         rows[2][2..9],
-        ["nightly", "-", "-", "default", "job:7", &token.to_string(), "2"]
+        [
+            "nightly",
+            "-",
+            "-",
+            "default",
+            "job:7",
+            &token.to_string(),
+            "2"
+        ]
     );
     assert_eq!(rows[4][0], second);
     assert!(
