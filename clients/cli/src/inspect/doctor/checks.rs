@@ -449,7 +449,30 @@ fn files(findings: &mut Findings) {
         _ => {}
     }
     role(findings, lines);
+    save_points(findings, lines);
     rewritten(findings);
+}
+
+/// Whether it saves as often after a restart. Redis forgets all `save` lines before one that follows an `include`; CONFIG REWRITE
+/// appends them there.
+fn save_points(findings: &mut Findings, lines: &[Line]) {
+    let saves = lines.iter().filter(|line| line.name == "save");
+    let below = lines.iter().skip_while(|line| !line.is_included);
+    let below = below.filter(|line| !line.is_included && line.name == "save");
+    let (Some(last), true) = (below.last(), saves.count() > 1) else {
+        return;
+    };
+    if findings.node.field("valkey_version").is_some() {
+        return;
+    }
+    findings.warn(
+        format!(
+            "a restart forgets save points: only {} counts, since it follows an include",
+            last.place()
+        ),
+        "Move all `save` lines above the `include`.",
+        format!("grep -nE '^(save|include) ' {}", last.file.display()),
+    );
 }
 
 /// Whether it restarts in the role that it has: not as a second master, which grants locks a second time.
@@ -565,7 +588,7 @@ fn settings(findings: &mut Findings) {
         let command = findings.cli("CONFIG SET tether.quarantine 10000");
         findings.note(
             "after a crash it may grant a lock again while its old holder still works (appendfsync is not always, tether.quarantine is 0)",
-            "Use appendfsync always; or set tether.quarantine to the longest grace of its clients, and write it to its file by CONFIG REWRITE:",
+            "Use appendfsync always; or set tether.quarantine to the longest grace of its clients, for which then nothing is granted after each start. CONFIG REWRITE writes it down.",
             command,
         );
     }
@@ -999,6 +1022,48 @@ mod tests {
             what.contains("main.conf line 4 counts (a c), and more.conf line 1 does not (a b)"),
             "{what}"
         );
+    }
+
+    #[test]
+    fn save_points_that_a_restart_would_forget_are_named() {
+        let line = |number, is_included, name: &str, value: &str| Line {
+            file: "main.conf".into(),
+            number,
+            is_included,
+            name: name.to_owned(),
+            value: value.to_owned(),
+        };
+        let (one_point, other) = (("save", "3600 1"), ("save", "60 10000"));
+        let written = |lines: &[(bool, &str, &str)], version| {
+            let always = [
+                (false, "appendonly", "yes"),
+                (false, "appendfsync", "always"),
+            ];
+            let all = always.iter().chain(lines);
+            let all = (1..).zip(all).map(|(number, (is_included, name, value))| {
+                line(number, *is_included, name, value)
+            });
+            Node {
+                lines: Some(all.collect()),
+                ..saying(version)
+            }
+        };
+        let include = (true, "tether.log-max-len", "1024");
+        let save = |(name, value)| (false, name, value);
+        for lines in [
+            vec![save(one_point), save(other), include],
+            vec![include, save(other)],
+        ] {
+            assert_eq!(bad(of_server(&written(&lines, ""))), []);
+        }
+        let apart = [save(one_point), include, save(other)];
+        let below = [include, save(one_point), save(other)];
+        for lines in [apart, below] {
+            let (level, what) = one(of_server(&written(&lines, "")));
+            assert_eq!(level, Level::Warning);
+            assert!(what.contains("only main.conf line 5 counts"), "{what}");
+            assert_eq!(bad(of_server(&written(&lines, "valkey_version:9.1.0"))), []);
+        }
     }
 
     #[test]
