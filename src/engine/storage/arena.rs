@@ -11,8 +11,7 @@ use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 
-/// Small with debug assertions: short histories then fill chunks and free them, and do not spend their time on empty slots.
-const CHUNK: usize = if cfg!(debug_assertions) { 32 } else { 512 };
+const CHUNK: usize = 512;
 
 /// Identifies one record of an [`Arena`] until it is removed. `Option<Id<T>>` takes four bytes, too. The number is that of the
 /// slot, from 1, in the high bits, and the [generation](generation::BITS) in the low ones.
