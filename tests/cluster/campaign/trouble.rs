@@ -109,10 +109,7 @@ impl<'a> Trouble<'a> {
             Kind::KeyByKey => self.move_key_by_key(),
             Kind::Steal => {
                 if let Some((slot, from, to)) = self.way(1) {
-                    // Redis since 7.2 ends itself by an assertion where it loses keys while it must not write.
-                    if self.cluster.servers[from].is_at_least((7, 2), (u32::MAX, 0)) {
-                        self.ask(from, &["CLIENT", "UNPAUSE"]);
-                    }
+                    self.unpause_loser(from);
                     self.steal(slot, from, to);
                 }
             }
@@ -207,12 +204,20 @@ impl<'a> Trouble<'a> {
             }
         }
         thread::sleep(Duration::from_millis(self.dice.below(60) as u64));
+        self.unpause_loser(from);
         let end = match self.dice.below(3) {
             0 => vec!["STABLE"],
             _ => vec!["NODE", &ids[to]],
         };
         for server in [to, from] {
             self.ask(server, &[&set[..], &end].concat());
+        }
+    }
+
+    /// Redis since 7.2 ends itself by an assertion where it loses keys while it must not write.
+    fn unpause_loser(&mut self, from: usize) {
+        if self.cluster.servers[from].is_at_least((7, 2), (u32::MAX, 0)) {
+            self.ask(from, &["CLIENT", "UNPAUSE"]);
         }
     }
 
