@@ -588,7 +588,7 @@ fn settings(findings: &mut Findings) {
         let command = findings.cli("CONFIG SET tether.quarantine 10000");
         findings.note(
             "after a crash it may grant a lock again while its old holder still works (appendfsync is not always, tether.quarantine is 0)",
-            "Use appendfsync always; or set tether.quarantine to the longest grace of its clients, for which then nothing is granted after each start. CONFIG REWRITE writes it down.",
+            "Use appendonly yes with appendfsync always; or set tether.quarantine to the longest grace of its clients, for which then nothing is granted after each start. CONFIG REWRITE writes it down.",
             command,
         );
     }
