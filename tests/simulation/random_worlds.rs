@@ -106,12 +106,9 @@ fn nobody_waits_at_a_server_that_has_become_a_replica() {
         let scope = Scope {
             places: 6,
             names: 4,
-            server: false,
             locks: 650,
             sessions: 120,
-            meetings: 0,
-            quiet: 0,
-            around: Around::default(),
+            ..Scope::default()
         };
         let redirect = seed % 2 == 0;
         let close = Close::Demoted { redirect };
@@ -128,16 +125,13 @@ fn prefixes(first: u64, worlds: u64) {
         let scope = Scope {
             places: 4,
             names: 4,
-            server: false,
-            locks: 0,
             sessions: 100,
-            meetings: 0,
-            quiet: 0,
             around: Around {
                 rights: if seed % 2 == 0 { 0 } else { 40 },
                 prefixes: 200,
                 ..Around::default()
             },
+            ..Scope::default()
         };
         let close = match seed % 5 {
             0 => Close::Finished,

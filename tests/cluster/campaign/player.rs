@@ -137,9 +137,7 @@ impl Line {
             None => self.beliefs.remove(&key),
         };
     }
-}
 
-impl Line {
     /// Of a change each view knows whose prefix matches, and there is one at least.
     fn see(&mut self, key: &str, news: &str) {
         let push = format!("watchtp {key} {news}");
@@ -231,16 +229,21 @@ impl Player {
         let mut all = Vec::new();
         for server in 0..self.ports.len() {
             for place in [HOLD, WATCH] {
-                if self.lines[server][place].is_none() || self.call(server, place, "PING").is_none()
-                {
+                let Some(line) = self.caught_up(server, place) else {
                     continue;
-                }
-                let line = self.lines[server][place].as_ref().expect("it has answered");
+                };
                 let beliefs = line.beliefs.iter();
                 all.extend(beliefs.map(|(key, belief)| (server, line.id, key.clone(), *belief)));
             }
         }
         all
+    }
+
+    /// A connection that has heard all that it was told; none where there was none, or is no more.
+    fn caught_up(&mut self, server: usize, place: usize) -> Option<&Line> {
+        self.lines[server][place].as_ref()?;
+        self.call(server, place, "PING")?;
+        self.lines[server][place].as_ref()
     }
 
     /// The reply, or none where there was no connection, or is no more: then what it knew by it is void.
@@ -302,13 +305,8 @@ impl Player {
     pub fn views(&mut self) -> Vec<(usize, String, View)> {
         let mut all = Vec::new();
         for server in 0..self.ports.len() {
-            if self.lines[server][FOLLOW].is_none() || self.call(server, FOLLOW, "PING").is_none() {
-                continue;
-            }
-            let line = self.lines[server][FOLLOW]
-                .as_ref()
-                .expect("it has answered");
-            let views = line.views.iter();
+            let line = self.caught_up(server, FOLLOW).into_iter();
+            let views = line.flat_map(|line| &line.views);
             all.extend(views.map(|(prefix, view)| (server, prefix.clone(), view.clone())));
         }
         all

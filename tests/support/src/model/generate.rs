@@ -8,7 +8,7 @@ use super::world::{Connection, World};
 use crate::random::Random;
 
 /// What worlds are made of.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Scope {
     /// How many connections there can be at a time.
     pub places: usize,

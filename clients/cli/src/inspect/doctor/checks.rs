@@ -948,20 +948,24 @@ mod tests {
         assert_eq!(bytes("64mb"), Some(64 << 20));
     }
 
-    #[test]
-    fn what_a_rewrite_did_to_a_configuration_is_named() {
-        let line = |number, is_included, name: &str, value: &str| Line {
-            file: if is_included {
-                "more.conf"
-            } else {
-                "main.conf"
-            }
-            .into(),
+    /// A line of the main file, or of one that it includes.
+    fn line(number: usize, is_included: bool, name: &str, value: &str) -> Line {
+        let file = if is_included {
+            "more.conf"
+        } else {
+            "main.conf"
+        };
+        Line {
+            file: file.into(),
             number,
             is_included,
             name: name.to_owned(),
             value: value.to_owned(),
-        };
+        }
+    }
+
+    #[test]
+    fn what_a_rewrite_did_to_a_configuration_is_named() {
         let mut node = with("tether.quarantine", "5");
         let always = [
             line(1, false, "appendonly", "yes"),
@@ -1026,13 +1030,6 @@ mod tests {
 
     #[test]
     fn save_points_that_a_restart_would_forget_are_named() {
-        let line = |number, is_included, name: &str, value: &str| Line {
-            file: "main.conf".into(),
-            number,
-            is_included,
-            name: name.to_owned(),
-            value: value.to_owned(),
-        };
         let (one_point, other) = (("save", "3600 1"), ("save", "60 10000"));
         let written = |lines: &[(bool, &str, &str)], version| {
             let always = [
@@ -1068,13 +1065,7 @@ mod tests {
 
     #[test]
     fn a_role_or_a_module_that_a_restart_would_change_is_named() {
-        let line = |name: &str, value: &str| Line {
-            file: "main.conf".into(),
-            number: 3,
-            is_included: false,
-            name: name.to_owned(),
-            value: value.to_owned(),
-        };
+        let line = |name, value| line(3, false, name, value);
         let written = |role, more: &[Line]| {
             let lines = [line("appendonly", "yes"), line("appendfsync", "always")];
             Node {
