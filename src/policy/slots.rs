@@ -77,8 +77,8 @@ const POLL_AFTER_CHANGE_MS: u64 = 10_000;
 pub struct ServedSlots {
     /// See [`SlotSet::served`].
     slots: Option<SlotSet>,
-    /// Some of them were being imported.
-    importing: bool,
+    /// Those of them that are being imported; after a change perhaps more.
+    importing: Option<SlotSet>,
     polled_at: Moment,
     /// When a command last changed slot ownership.
     changed_at: Option<Moment>,
@@ -101,6 +101,17 @@ impl ServedSlots {
         self.polled_at = Moment::default();
     }
 
+    /// A command is about to have this slot imported.
+    pub fn imports(&mut self, slot: u64) {
+        self.importing.get_or_insert_default().add(slot, slot);
+    }
+
+    /// Whether this key's slot may be being imported. O(length of the name) while any is.
+    pub fn may_be_importing(&self, name: &[u8]) -> bool {
+        let importing = self.importing.as_ref();
+        importing.is_some_and(|slots| slots.has(slot_of(name)))
+    }
+
     /// `may_lose_silently`: slots can be lost without an event. `is_urgent`: keys are about to be granted, and must still
     /// be this node's.
     pub fn next_poll(
@@ -109,9 +120,8 @@ impl ServedSlots {
         may_lose_silently: bool,
         is_urgent: impl FnOnce() -> bool,
     ) -> Poll {
-        let is_late = |changed: Moment| now.ms_since(changed) < POLL_AFTER_CHANGE_MS;
         let in_doubt =
-            self.slots.is_none() || self.importing || self.changed_at.is_some_and(is_late);
+            self.slots.is_none() || self.importing.is_some() || self.changed_recently(now);
         if !in_doubt && !may_lose_silently {
             return Poll::Never;
         }
@@ -123,10 +133,21 @@ impl ServedSlots {
         }
     }
 
+    fn changed_recently(&self, now: Moment) -> bool {
+        let changed = self.changed_at;
+        changed.is_some_and(|changed| now.ms_since(changed) < POLL_AFTER_CHANGE_MS)
+    }
+
     /// Stores a poll's result. Returns whether some slots may be lost.
-    pub fn polled(&mut self, now: Moment, slots: &SlotSet, importing: bool) -> bool {
+    pub fn polled(&mut self, now: Moment, slots: &SlotSet, importing: Option<SlotSet>) -> bool {
         self.polled_at = now;
-        self.importing = importing;
+        // A command that changed something recently may not have been applied yet.
+        let is_recent = self.changed_recently(now);
+        let mut named = self.importing.take().filter(|_| is_recent);
+        if let (Some(named), Some(importing)) = (&mut named, &importing) {
+            named.add_all(importing);
+        }
+        self.importing = named.or(importing);
         self.slots.as_ref().is_none_or(|old| !slots.covers(old))
     }
 
@@ -150,16 +171,23 @@ const SLOTS: usize = 16_384;
 #[derive(Clone)]
 pub struct SlotSet(Box<[u64; SLOTS / 64]>);
 
+impl Default for SlotSet {
+    fn default() -> Self {
+        SlotSet(Box::new([0; SLOTS / 64]))
+    }
+}
+
 impl SlotSet {
-    /// The slots that a node owns or imports, from its line of `CLUSTER NODES`; and whether it imports any.
-    fn of_line(line: &str) -> (SlotSet, bool) {
-        let mut set = SlotSet(Box::new([0; SLOTS / 64]));
-        let mut importing = false;
+    /// The slots that a node owns or imports, from its line of `CLUSTER NODES`; and those that it imports, if any.
+    fn of_line(line: &str) -> (SlotSet, Option<SlotSet>) {
+        let mut set = SlotSet::default();
+        let mut importing = None;
         for field in slot_fields(line) {
             match field {
                 SlotField::Owned((first, last)) => set.add(first, last),
                 SlotField::Importing(slot) => {
-                    importing = true;
+                    let importing: &mut SlotSet = importing.get_or_insert_default();
+                    importing.add(slot, slot);
                     set.add(slot, slot);
                 }
                 SlotField::Leaving(..) => {}
@@ -169,8 +197,8 @@ impl SlotSet {
     }
 
     /// The slots that a node serves, from its `CLUSTER NODES`: those that it owns or imports, or those of its master; and
-    /// whether any is being imported. None if the server tells nothing, since `CLUSTER` is renamed.
-    pub fn served(nodes: &str) -> Option<(SlotSet, bool)> {
+    /// those of them that are being imported, if any. None if the server tells nothing, since `CLUSTER` is renamed.
+    pub fn served(nodes: &str) -> Option<(SlotSet, Option<SlotSet>)> {
         let own = Some(own_line(nodes)).filter(|line| !line.is_empty())?;
         let master = own.split(' ').nth(3).filter(|id| *id != "-");
         let line = master.and_then(|id| nodes.lines().find(|line| line.starts_with(id)));
@@ -181,6 +209,11 @@ impl SlotSet {
         for slot in first..=last.min(SLOTS as u64 - 1) {
             self.0[slot as usize / 64] |= 1 << (slot % 64);
         }
+    }
+
+    fn add_all(&mut self, other: &SlotSet) {
+        let both = self.0.iter_mut().zip(&*other.0);
+        both.for_each(|(own, other)| *own |= other);
     }
 
     pub fn has(&self, slot: u64) -> bool {
@@ -351,7 +384,7 @@ mod tests {
         let set = |slots: &str| SlotSet::served(&nodes(slots)).expect("slots").0;
         let mut served = ServedSlots::default();
         let polled = |served: &mut ServedSlots, slots: &str| {
-            let lost = served.polled(Moment(1), &set(slots), false);
+            let lost = served.polled(Moment(1), &set(slots), None);
             served.confirm(set(slots));
             lost
         };
@@ -362,6 +395,27 @@ mod tests {
         served.begins_in(12);
         assert!(polled(&mut served, "0-9"));
         assert!(!polled(&mut served, "0-9"));
+    }
+
+    #[test]
+    fn a_slot_counts_as_imported_from_the_command_on_and_until_the_server_says_that_it_is_not() {
+        let at = |ms: u64| Moment(ms * 1000);
+        let key = b"123456789"; // of slot 12,739
+        let mut served = ServedSlots::default();
+        let (none, importing) = SlotSet::of_line("a b c d e f g h 0-99 [12739-<-bbb]");
+        served.config_changes(at(1000));
+        assert!(!served.may_be_importing(key));
+        served.imports(12_739);
+        assert!(served.may_be_importing(key) && !served.may_be_importing(b"a"));
+        served.polled(at(10_999), &none, None);
+        assert!(served.may_be_importing(key), "it may be applied late");
+        served.polled(at(11_000), &none, importing.clone());
+        assert!(served.may_be_importing(key));
+        served.polled(at(12_000), &none, None);
+        assert!(!served.may_be_importing(key));
+        served.config_changes(at(13_000));
+        served.polled(at(13_001), &none, importing);
+        assert!(served.may_be_importing(key));
     }
 
     #[test]
@@ -390,7 +444,7 @@ mod tests {
         let mut known = ServedSlots::default();
         let ask = |known: &ServedSlots, ms| known.next_poll(at(ms), false, || false);
         assert_eq!(ask(&known, 5000), Poll::NowAndIn(1000));
-        assert!(known.polled(at(5000), &own, false), "nothing was known");
+        assert!(known.polled(at(5000), &own, None), "nothing was known");
         assert_eq!(ask(&known, 5400), Poll::InMs(600));
         assert_eq!(
             known.next_poll(at(5400), false, || true),
@@ -402,9 +456,9 @@ mod tests {
             known.next_poll(at(7000), true, || false),
             Poll::NowAndIn(1000)
         );
-        assert!(!known.polled(at(7000), &own, true));
+        assert!(!known.polled(at(7000), &own, Some(fewer.clone())));
         assert_eq!(ask(&known, 8000), Poll::NowAndIn(1000), "one is on its way");
-        assert!(known.polled(at(8000), &fewer, false));
+        assert!(known.polled(at(8000), &fewer, None));
         known.confirm(fewer);
         known.config_changes(at(9000));
         assert_eq!(ask(&known, 9001), Poll::NowAndIn(1000));
@@ -514,11 +568,11 @@ ddd 127.0.0.1:7004@17004 slave bbb 0 1 3 connected";
     fn a_line_tells_own_slots_and_those_on_their_way() {
         let line = "aaa 127.0.0.1:7001@17001 myself,master - 0 1 1 connected 0-99 200 [7->-bbb]";
         let (own, importing) = SlotSet::of_line(line);
-        assert!(!importing);
+        assert!(importing.is_none());
         let has = |set: &SlotSet| [0, 7, 99, 100, 200, 300].map(|slot| set.has(slot));
         assert_eq!(has(&own), [true, true, true, false, true, false]);
         let (more, importing) = SlotSet::of_line(&format!("{line} [300-<-bbb]"));
-        assert!(importing);
+        assert_eq!(importing.map(|slots| has(&slots)[5]), Some(true));
         assert_eq!(has(&more), [true, true, true, false, true, true]);
         assert!(more.covers(&own) && !own.covers(&more) && own.covers(&own));
     }

@@ -127,6 +127,36 @@ fn know(server: &Server, token: i64) {
         .expect("room");
 }
 
+/// While a slot is on its way, its keys still change hands at the old owner, which may gain other slots meanwhile.
+#[test]
+fn who_imports_a_slot_gives_greater_tokens_than_its_owner_gave_meanwhile() {
+    let cluster = Cluster::of_masters(3, &[]);
+    let (owner, importer) = (&cluster.servers[0], &cluster.servers[2]);
+    let (key, other_key) = (name_in(SLOT), name_in(10_000));
+    let mut holder = owner.resp2();
+    holder.run(["SETTP", &key, "v"]);
+    let mut waiter = owner.resp2();
+    waiter.send(["SETTP", &key, "w", "TOKEN", "WAIT", "0"]);
+    eventually("the wait", || {
+        match owner.gauge("tether", "tether_waiters") {
+            1 => Ok(()),
+            waiters => Err(waiters.to_string()),
+        }
+    });
+    cluster.open_slot(SLOT, 0, 2);
+    take(importer, &name_in(16_000));
+    move_slot(&cluster, 10_000, 1, 0, Way::KeyByKey);
+    let other = take(owner, &other_key);
+    holder.run(["DELTP", &key]);
+    let last = waiter.read_reply().number();
+    assert!(last > other, "{last} after {other}");
+    cluster.migrate(&[&key], 0, 2);
+    let mut client = importer.resp2();
+    client.run_all(&["ASKING", &format!("DEL {key}"), "ASKING"]);
+    let token = client.run(["SETTP", &key, "v", "TOKEN"]).number();
+    assert!(token > last, "{token} after {last}");
+}
+
 #[test]
 fn a_replica_that_takes_over_from_who_gained_a_slot_gives_greater_tokens() {
     let mut cluster = Cluster::of_masters(2, &[]);

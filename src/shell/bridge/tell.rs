@@ -98,9 +98,9 @@ fn tell(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, event: Event<'_>)
     }
 }
 
-/// In a cluster, keeps tokens above those of a server whose slots this one may have gained.
-pub fn follow_clock() {
-    if shell().server.get().is_cluster && epochs::may_have_gained_slots() {
+/// In a cluster, keeps tokens above those of a server whose slots this one may have gained, or may be importing for these keys.
+pub fn follow_clock<'a>(names: impl Iterator<Item = &'a [u8]>) {
+    if shell().server.get().is_cluster && epochs::may_be_behind(names) {
         let now = clock::since_1970();
         let engine = &shell().engine;
         engine.with_mut(|engine| engine.follow_clock(now));
@@ -112,9 +112,13 @@ pub fn follow_clock() {
 fn decide(event: Event<'_>, effects: &mut Vec<Effect>) -> (Moment, Option<Moment>) {
     let shell = shell();
     // The name of a sequence's key has a token already, and the clock was followed for that.
+    let asked = match &event {
+        Event::Acquire(ask) => ask.seen,
+        _ => &[],
+    };
     let is_named = matches!(&event, Event::Acquire(ask) if ask.form == Form::Sequence);
     if shell.server.get().is_cluster && !is_named {
-        follow_clock();
+        follow_clock(asked.iter().map(|seen| seen.key.name));
     }
     shell.engine.with_mut(|engine| {
         let now = match engine.timing(&event) {

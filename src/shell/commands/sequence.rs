@@ -17,7 +17,7 @@ pub fn next_name(ctx: Ctx<'_>, key: Str<'_>) -> Result<Text, String> {
         return Err(error.to_owned());
     }
     tell::settle_flush(ctx);
-    tell::follow_clock();
+    tell::follow_clock(std::iter::once(key.bytes()));
     let first = shell().engine.with(Engine::next_token_of_sequence);
     let mut name = SequenceName::new(key.bytes(), first);
     let mut text = checked(ctx, key, &name)?;

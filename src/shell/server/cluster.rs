@@ -155,6 +155,12 @@ pub unsafe fn on_filtered_command(filter: *mut c::RedisModuleCommandFilterCtx) {
     if gains || is_one_of(["delslots", "flushslots"]) {
         slot_config_changes();
     }
+    if begins(word(1), "setslot") && begins(word(3), "importing") {
+        let slot = word(2).and_then(|slot| str::from_utf8(slot).ok());
+        if let Some(slot) = slot.and_then(|slot| slot.parse().ok()) {
+            shell().served_slots.with_mut(|served| served.imports(slot));
+        }
+    }
 }
 
 /// A command is about to change slot ownership.

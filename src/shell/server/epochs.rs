@@ -1,7 +1,8 @@
 //! Keeps tokens rising across a cluster: each node broadcasts its last token on the cluster bus.
 //!
 //! A key's tokens must rise wherever its slot goes. So a node that gains slots continues from its clock (see
-//! `engine/state/tokens.rs`), which is ahead of what the others have issued. The broadcast matters only if a clock is
+//! `engine/state/tokens.rs`), which is ahead of what the others have issued; and while it imports a slot, whose owner still
+//! issues tokens, it does so for each request there. The broadcast matters only if a clock is
 //! wrong, or a node has seen a token from the future. A node that gains no slots stays in its epoch: a master that was
 //! stopped and replaced must not issue greater tokens than its successor.
 
@@ -57,10 +58,15 @@ unsafe extern "C" fn on_message(
     });
 }
 
-/// Whether this node may have gained slots since the last call, for which other nodes may have issued greater tokens.
-pub fn may_have_gained_slots() -> bool {
+/// Whether other nodes may have issued greater tokens for a slot that this node may have gained since the last call, or for one of
+/// these keys, whose slot this node may be importing.
+pub fn may_be_behind<'a>(mut names: impl Iterator<Item = &'a [u8]>) -> bool {
     let shell = shell();
-    shell.slots_changed.take() || !shell.notices_slot_gains.get()
+    shell.slots_changed.take()
+        || !shell.notices_slot_gains.get()
+        || shell
+            .served_slots
+            .with(|served| names.any(|name| served.may_be_importing(name)))
 }
 
 /// Broadcasts the last token to the cluster, and watches for gained slots from the first call on.
