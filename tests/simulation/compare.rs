@@ -29,6 +29,7 @@ impl Trial {
             mine::compare(self, who)?;
         }
         self.compare_numbers()?;
+        self.compare_questions(scope)?;
         self.compare_log()
     }
 

@@ -46,6 +46,8 @@ pub struct Machine {
     pub(super) reply: Option<Reply>,
     /// The keys that orders were about, in order.
     named: Vec<Spot>,
+    /// Those that went to who waited.
+    pub(super) handed_over: Vec<Spot>,
     /// How many sessions were ever started.
     pub(super) started: u64,
     /// How many keys sequences have made.
@@ -103,6 +105,7 @@ impl Machine {
             behind: Vec::new(),
             reply: None,
             named: Vec::new(),
+            handed_over: Vec::new(),
             started: 0,
             sequences: 0,
             hears_of_new: false,
@@ -135,6 +138,7 @@ impl Machine {
     /// The keyspace may be written: says what keys that was about, in order.
     pub fn work(&mut self, most: usize) -> Vec<Spot> {
         self.named.clear();
+        self.handed_over.clear();
         self.tell(None, Event::Work { steps: most });
         std::mem::take(&mut self.named)
     }
@@ -356,6 +360,7 @@ impl Machine {
                 self.losses.add(self.now, lost);
             }
             Effect::NextHolder { key, token } => {
+                self.handed_over.push(spot_of(&key));
                 self.losses.granted(key.as_key(), token);
                 if let Some(logged) = self.losses.closed() {
                     self.engine.close_log(logged);

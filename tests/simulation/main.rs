@@ -20,6 +20,7 @@ mod log;
 mod machine;
 mod mine;
 mod prefixes;
+mod questions;
 mod random_worlds;
 mod refused;
 mod renewals;

@@ -113,7 +113,7 @@ impl Trial {
 
     fn both_take(&mut self, step: &Step) -> Result<Outcome, String> {
         let outcome = match step {
-            Step::Work { most } => self.work(*most),
+            Step::Work { most } => self.work(*most)?,
             _ => self.world.take(step),
         };
         match step {
@@ -129,7 +129,7 @@ impl Trial {
 
     /// Whose turn is first among those that can be served is the engine's choice, so all of them are
     /// served at once; and so is which of two leases ends first that are over at the same time.
-    fn work(&mut self, most: usize) -> Outcome {
+    fn work(&mut self, most: usize) -> Result<Outcome, String> {
         self.world.writes_refused = false;
         let world = &self.world;
         let serves = !world.waiters.is_empty() && !world.due().is_empty();
@@ -148,8 +148,16 @@ impl Trial {
             None if is_plain => most,
             _ => usize::MAX,
         };
+        let foreseen = self.about_to_be_served(most);
         let order = self.machine.work(most);
-        self.world.take_in_order(&Step::Work { most }, &order)
+        let mut handed_over = self.machine.handed_over.iter();
+        match handed_over.all(|spot| foreseen.contains(spot)) {
+            true => Ok(self.world.take_in_order(&Step::Work { most }, &order)),
+            false => Err(format!(
+                "{:?} were handed over, and {foreseen:?} were to be",
+                self.machine.handed_over
+            )),
+        }
     }
 
     fn compare_heard(&mut self, outcome: &Outcome) -> Result<(), String> {

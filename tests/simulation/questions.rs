@@ -1,0 +1,105 @@
+//! What the shell asks the engine between events, against the model.
+
+use crate::model::acks::Ack;
+use crate::model::command::{Mode as Way, PREFIXES, Spot};
+use crate::model::generate::Scope;
+use crate::model::holds::Owner;
+use crate::model::sequence::bytes_of;
+use crate::trial::{Trial, all_spots};
+use crate::words::{key_of, prefix_of, spot_of};
+use std::collections::BTreeSet;
+use tether::engine::KeyBuf;
+
+impl Trial {
+    /// That of every key, and of everything.
+    pub fn compare_questions(&self, scope: Scope) -> Result<(), String> {
+        for spot in all_spots(scope) {
+            self.compare_questions_of(spot)?;
+        }
+        let (world, engine) = (&self.world, &self.machine.engine);
+        // Waits of ended connections may still be in their queues.
+        let is_awaited = !world.waiters.is_empty();
+        if engine.is_awaited() != is_awaited && !(engine.is_awaited() && engine.has_dead_waits()) {
+            return Err(format!("somebody waits: not {is_awaited}"));
+        }
+        let prefixes = world.prefixes.iter();
+        let prefixes = prefixes.map(|watch| prefix_of(watch.db, watch.prefix).to_owned());
+        let prefixes: BTreeSet<KeyBuf> = prefixes.collect();
+        let watched: BTreeSet<KeyBuf> = engine.watched_prefixes().into_iter().collect();
+        // Watches of ended connections end in slices.
+        let is_as_it_is = match engine.has_work(self.machine.now) {
+            true => watched.is_superset(&prefixes),
+            false => watched == prefixes,
+        };
+        if !is_as_it_is || engine.watches_prefixes() == watched.is_empty() {
+            return Err(format!("{watched:?} are watched and not {prefixes:?}"));
+        }
+        let of_connections = |owner| matches!(owner, Owner::Connection(_));
+        let temporary = world.holds.iter();
+        let temporary = temporary.filter(|hold| hold.mode == Way::Temporary);
+        let has_temporary = temporary.clone().next().is_some();
+        let for_files =
+            temporary.filter(|hold| of_connections(hold.owner) && !hold.is_left_behind());
+        let for_files = for_files.filter_map(|hold| self.tokens.of(hold.serial));
+        let for_files: BTreeSet<u64> = for_files.map(|token| token as u64).collect();
+        let written = engine.temporary_keys().map(|(_, token)| token.0);
+        let written: BTreeSet<u64> = written.collect();
+        if engine.has_temporary_keys() != has_temporary || !written.is_superset(&for_files) {
+            return Err(format!("files have {written:?} and not {for_files:?}"));
+        }
+        Ok(())
+    }
+
+    /// The keys that the next work may hand over: those that the engine names, and those of requests for several that one of them is
+    /// of, which in a cluster are of its slot.
+    pub fn about_to_be_served(&self, most: usize) -> BTreeSet<Spot> {
+        let machine = &self.machine;
+        let named = machine.engine.keys_about_to_be_served(machine.now, most);
+        let mut all: BTreeSet<Spot> = named.iter().map(spot_of).collect();
+        let mut known = 0;
+        while known < all.len() {
+            known = all.len();
+            for waiter in &self.world.waiters {
+                if waiter.spots.iter().any(|spot| all.contains(spot)) {
+                    all.extend(&waiter.spots);
+                }
+            }
+        }
+        all
+    }
+
+    fn compare_questions_of(&self, spot: Spot) -> Result<(), String> {
+        let (world, engine) = (&self.world, &self.machine.engine);
+        let key = key_of(spot.db, spot.name);
+        let is_waited_for = world.is_waited_for(spot);
+        let waits = engine.has_waiters(key);
+        if waits != is_waited_for && !(waits && engine.has_dead_waits()) {
+            return Err(format!("who waits for {spot:?}: not {is_waited_for}"));
+        }
+        let held = world.holds_at(spot);
+        let living = held.iter().filter(|hold| !hold.is_left_behind());
+        let living = living.filter_map(|hold| world.voice(hold.owner));
+        let mut living: Vec<_> = living.collect();
+        let holders = engine.holders(key);
+        let mut holders: Vec<_> = holders
+            .iter()
+            .filter_map(|client| self.machine.who(*client))
+            .collect();
+        living.sort_unstable();
+        holders.sort_unstable();
+        if holders != living {
+            return Err(format!("{holders:?} hold {spot:?} and not {living:?}"));
+        }
+        let mut temporary = held.iter().filter(|hold| hold.mode == Way::Temporary);
+        let is_shown = temporary.any(|hold| hold.ack != Ack::Pending && !hold.is_left_behind());
+        let is_watched = world.prefixes.iter().any(|watch| {
+            watch.db == spot.db && bytes_of(spot.name).starts_with(PREFIXES[watch.prefix])
+        });
+        let expected = is_shown && is_watched;
+        let got = engine.is_value_watched(key);
+        match got == expected || got && engine.has_work(self.machine.now) {
+            true => Ok(()),
+            false => Err(format!("a write to {spot:?} is heard of: not {expected}")),
+        }
+    }
+}
