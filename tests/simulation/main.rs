@@ -15,6 +15,7 @@ mod flushes;
 mod former;
 mod keyspace;
 mod ledger;
+mod limits;
 mod listing;
 mod log;
 mod machine;

@@ -77,6 +77,10 @@ impl Trial {
             return Err(format!("who waits for {spot:?}: not {is_waited_for}"));
         }
         let held = world.holds_at(spot);
+        let is_unclaimed = held.is_empty() && !is_waited_for;
+        if engine.is_unclaimed(key) != is_unclaimed && !engine.has_work(self.machine.now) {
+            return Err(format!("{spot:?} can be made: not {is_unclaimed}"));
+        }
         let living = held.iter().filter(|hold| !hold.is_left_behind());
         let living = living.filter_map(|hold| world.voice(hold.owner));
         let mut living: Vec<_> = living.collect();

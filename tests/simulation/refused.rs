@@ -161,3 +161,32 @@ fn of_very_many_who_have_lost_their_rights_few_are_refused_by_one_event() {
     }
     assert_eq!((refused as u64, engine.gauges().waiters), (MANY, 0));
 }
+
+/// Who asks for several keys costs as much as if it asked for each.
+#[test]
+fn of_those_who_ask_for_several_keys_fewer_are_refused_at_once() {
+    const STEPS: usize = 200;
+    const KEYS: usize = 10;
+    let refused_at_once = |keys: usize| {
+        let engine = &mut Engine::default();
+        engine.set_limits(Limits {
+            steps_per_event: STEPS,
+            ..Limits::default()
+        });
+        ask(engine, OWNER, &[("0", KeyState::Absent)]);
+        let names: Vec<String> = (0..keys).map(|number| number.to_string()).collect();
+        let state = |at: usize| [KeyState::Lock, KeyState::Absent][usize::from(at > 0)];
+        let seen = names.iter().enumerate();
+        let seen: Vec<_> = seen.map(|(at, name)| (&**name, state(at))).collect();
+        for number in 0..STEPS as u64 {
+            ask(engine, ClientId(10 + number), &seen);
+        }
+        engine.check_rights_by(Box::new(|_, _, _, _| Some(NoRight::Key)));
+        answers(&release(engine, "0")).len()
+    };
+    let (one, several) = (refused_at_once(1), refused_at_once(KEYS));
+    assert!(
+        several > 0 && several <= one / KEYS + 1,
+        "{several} and {one}"
+    );
+}

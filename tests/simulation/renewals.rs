@@ -125,6 +125,33 @@ fn without_a_backstop_nothing_is_timed() {
     world.tell(Event::RenewAll);
     world.pass_ms(BACKSTOP_MS);
     assert_eq!((world.renewed, world.engine.deadline()), (0, None));
+    assert!(!world.engine.has_backstop(key("a")));
+    assert!(!world.engine.may_be_expired(key("a")));
+}
+
+#[test]
+fn only_a_temporary_key_whose_owner_lives_has_a_backstop() {
+    let mut world = World::new(BACKSTOP_MS);
+    world.settp(1, "a");
+    let (key_of_lock, state) = (key("lock"), KeyState::Absent);
+    world.tell(Event::Acquire(Acquire {
+        terms: Terms::of(Mode::Exclusive),
+        form: Form::Lock,
+        ..ask(
+            1,
+            &[KeySnapshot {
+                key: key_of_lock,
+                state,
+            }],
+            None,
+        )
+    }));
+    let has_backstop =
+        |world: &World| ["a", "lock", "b"].map(|name| world.engine.has_backstop(key(name)));
+    assert_eq!(has_backstop(&world), [true, false, false]);
+    let client = ClientId(1);
+    world.tell(Event::Ended { client });
+    assert_eq!(has_backstop(&world), [false; 3]);
 }
 
 #[test]

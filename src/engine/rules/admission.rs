@@ -183,6 +183,23 @@ mod tests {
             reply.expect("an answer")
         }
 
+        fn settp(&mut self, client: u64, name: &[u8], task: Option<&[u8]>) -> Reply {
+            let (db, state) = (Db(0), KeyState::Absent);
+            let key = Key { db, name };
+            self.tell(Event::Acquire(Acquire {
+                client: ClientId(client),
+                seen: &[KeySnapshot { key, state }],
+                terms: Terms {
+                    task,
+                    ..Terms::of(Mode::Temporary)
+                },
+                value: b"",
+                wait: None,
+                form: Form::Settp,
+                in_command: true,
+            }))
+        }
+
         /// By which each key is there, or comes into being.
         fn acquire(&mut self, client: u64, name: &[u8], label: &[u8], push: bool) -> Reply {
             let (db, limit_ms) = (Db(0), None);
@@ -229,6 +246,7 @@ mod tests {
         assert_eq!(world.acquire(9001, b"plain", b"", true), refused);
         assert_eq!(world.acquire(1, b"plain", b"", false), refused);
         assert_eq!(world.acquire(9000, b"new", b"label", false), refused);
+        assert_eq!(world.settp(9000, b"new", Some(b"task")), refused);
         let (client, label) = (ClientId(1), b"");
         let (db, name) = (Db(0), b"plain".as_slice());
         let (key, lease_ms) = (Key { db, name }, 7);
@@ -240,6 +258,7 @@ mod tests {
         };
         assert_eq!(world.tell(extend), refused);
         // What needs no such record is granted, and changed where it is.
+        assert_eq!(world.settp(9000, b"temporary", None), Reply::Integer(1));
         assert!(matches!(
             world.acquire(9000, b"new", b"", false),
             Reply::Integer(_)

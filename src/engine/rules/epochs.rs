@@ -48,3 +48,21 @@ impl Engine {
         self.tokens.invalidate_epoch_sync();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_replica_is_told_the_last_token_once_and_only_if_there_is_one() {
+        let mut engine = Engine::default();
+        engine.begin_epoch(Duration::from_secs(1_800_000_000));
+        assert_eq!(engine.pending_epoch(), None);
+        let token = Token(engine.last_token().0 + 7);
+        engine.apply_token(token);
+        assert_eq!(engine.pending_epoch(), Some(token));
+        assert_eq!(engine.pending_epoch(), None);
+        engine.invalidate_epoch_sync();
+        assert_eq!(engine.pending_epoch(), Some(token));
+    }
+}
