@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 use tether::engine::{
     Acquire, AskedAcks, Attributes, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Held,
-    Key, KeySnapshot, KeyState, Kind, Loss, Mode, Moment, NameFrom, News, Refusal, Reply,
+    Key, KeySnapshot, KeyState, Kind, Limits, Loss, Mode, Moment, NameFrom, News, Refusal, Reply,
     SessionId, SessionRecord, Start, Terms, Token, Wait,
 };
 
@@ -149,13 +149,19 @@ impl Server {
     fn acquire_acked(&mut self) {
         self.start(1, 1);
         self.tell(Event::Replicas { count: 1 });
+        self.acquire_pending(1, key("a"));
+        assert_eq!(self.engine.gauges().grants_pending, 1);
+    }
+
+    /// Is granted a lock that a replica is to acknowledge.
+    fn acquire_pending(&mut self, number: u64, key: Key<'_>) {
+        let state = KeyState::Absent;
         let acks = AskedAcks {
             replicas: NonZeroU32::MIN,
             timeout_ms: 1000,
         };
-        let (key, state) = (key("a"), KeyState::Absent);
         self.tell(Event::Acquire(Acquire {
-            client: client(1),
+            client: client(number),
             seen: &[KeySnapshot { key, state }],
             terms: Terms {
                 acks: Some(acks),
@@ -166,7 +172,6 @@ impl Server {
             form: Form::Lock,
             in_command: true,
         }));
-        assert_eq!(self.engine.gauges().grants_pending, 1);
     }
 
     /// What a file says of sessions that is saved now.
@@ -638,4 +643,59 @@ fn what_goes_later_is_nobodys_at_once() {
     server.start(1, 2);
     server.work();
     assert_eq!(server.holds(), (0, 1));
+}
+
+/// Of holds that began elsewhere nobody knows how long they have lasted.
+#[test]
+fn the_times_of_holds_are_those_that_began_here() {
+    let mut server = Server::default();
+    server.acquire(1, "a", LOCK);
+    server.inherit("b", Mode::Temporary);
+    server.pass(70);
+    let (one, other) = (client(1), key("b"));
+    server.tell(Event::Ended { client: one });
+    server.tell(Event::Gone {
+        key: other,
+        why: Loss::Deleted,
+        by: Cause::Server,
+    });
+    server.work();
+    assert_eq!(server.holds(), (0, 0));
+    let times = server.engine.hold_times();
+    assert_eq!((times.count(), times.sum_us()), (1, 70_000));
+}
+
+/// A key that is elsewhere is not what its requester knows: its grant is withdrawn, of very many not all in one step.
+#[test]
+fn of_very_many_pending_grants_an_exchange_of_databases_withdraws_few_at_once() {
+    const MANY: u8 = 100;
+    const STEPS: usize = 40;
+    let mut server = Server::default();
+    server.engine.set_limits(Limits {
+        steps_per_event: STEPS,
+        ..Limits::default()
+    });
+    server.tell(Event::Replicas { count: 1 });
+    let names: Vec<String> = (0..MANY).map(|number| number.to_string()).collect();
+    for (number, name) in (1..).zip(&names) {
+        let name = name.as_bytes();
+        server.start(number.into(), number);
+        server.acquire_pending(number.into(), Key { db: Db(0), name });
+    }
+    let pending = |server: &Server| server.engine.gauges().grants_pending;
+    assert_eq!(pending(&server), usize::from(MANY));
+    let (one, other) = (Db(1), Db(2));
+    server.tell(Event::Swapped { one, other });
+    assert_eq!(pending(&server), usize::from(MANY), "they are in neither");
+    let one = Db(0);
+    server.tell(Event::Swapped { one, other });
+    let withdrawn = usize::from(MANY) - pending(&server);
+    assert!((1..=STEPS).contains(&withdrawn), "{withdrawn}");
+    server.pass(LONG_MS);
+    while pending(&server) > 0 {
+        let before = pending(&server);
+        server.pass(0);
+        assert!((1..=STEPS).contains(&(before - pending(&server))));
+    }
+    server.engine.check_invariants();
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use tether::engine::{
     Acquire, Cause, ClientId, Db, Effect, Engine, Event, Form, Key, KeySnapshot, KeyState, Limits,
-    Mode, Moment, News, Over, PresenceChange, Refusal, Reply, SnapshotPage, Terms, Token,
+    Mode, Moment, News, Over, PresenceChange, Push, Refusal, Reply, SnapshotPage, Terms, Token,
     WatchPrefix,
 };
 
@@ -237,6 +237,65 @@ fn after_an_exchange_of_databases_no_prefix_is_watched_and_indexes_go_along() {
     world.engine.check_invariants();
 }
 
+/// A push may have waited while its connection ended watches, or began them anew.
+#[test]
+fn a_push_that_has_waited_is_wanted_by_who_still_watches() {
+    let mut world = World::default();
+    world.watch("k", false).expect("an index");
+    let wants = |world: &World, name: &str, change: PresenceChange| {
+        let push = Push::new(key(name).to_owned(), News::of_presence(change, None), b"");
+        world.engine.wants(WATCHER, &push)
+    };
+    let changes = [
+        ("k1", PresenceChange::Added(Token(1))),
+        ("other", PresenceChange::Added(Token(1))),
+        ("k", PresenceChange::Flushed),
+        ("k", PresenceChange::Over(Over::Moved)),
+    ];
+    let all = |world: &World| changes.map(|(name, change)| wants(world, name, change));
+    assert_eq!(all(&world), [true, false, true, false]);
+    let (client, prefix) = (WATCHER, None);
+    world.handle(Event::UnwatchPrefix { client, prefix });
+    assert_eq!(all(&world), [false, false, false, true]);
+    let push = Push::new(key("k1").to_owned(), News::Added, b"");
+    assert!(world.engine.wants(WATCHER, &push), "of another watch");
+}
+
+/// The shell returns fewer keys than the engine gave it: of the others the watcher is told when it has their page.
+#[test]
+fn who_was_given_a_part_of_a_page_is_told_of_the_keys_on_it() {
+    let mut world = World::default();
+    for name in ["k1", "k2", "k3"] {
+        world.settp(name);
+    }
+    assert!(world.watch("k", false).expect("an index").is_last);
+    let (client, prefix, last) = (WATCHER, key("k"), b"k2".as_slice());
+    world.handle(Event::PageCut {
+        client,
+        prefix,
+        last,
+    });
+    for name in ["k1", "k3", "k4"] {
+        if name != "k4" {
+            world.deltp(name);
+        }
+        world.settp(name);
+    }
+    let told: Vec<_> = world
+        .told
+        .iter()
+        .map(|(name, _)| name.escape_ascii().to_string())
+        .collect();
+    assert_eq!(told, ["k1", "k1"]);
+    let page = world.watch("k", true).expect("it is watched");
+    let names: Vec<_> = page
+        .entries
+        .iter()
+        .map(|(name, _)| name.escape_ascii().to_string())
+        .collect();
+    assert_eq!(names, ["k3", "k4"]);
+}
+
 /// Up to which name it was told counts, too: those can be long.
 #[test]
 fn the_names_of_pages_count_towards_the_limit_of_bytes() {
@@ -254,7 +313,15 @@ fn the_names_of_pages_count_towards_the_limit_of_bytes() {
         matches!(refused, Err(Refusal::TooManyWatchBytes { .. })),
         "{refused:?}"
     );
-    while !world.watch("a", true).expect("room").is_last {}
+    world.engine.set_limits(Limits {
+        watch_bytes_per_client: 500,
+        ..limits(100)
+    });
+    while !world.watch("a", true).expect("no more than before").is_last {}
+    world.engine.set_limits(Limits {
+        watch_bytes_per_client: 1000,
+        ..limits(100)
+    });
     assert!(!world.watch("ax", false).expect("room").is_last);
     let (client, prefix) = (WATCHER, None);
     world.handle(Event::UnwatchPrefix { client, prefix });

@@ -171,3 +171,28 @@ fn who_was_about_to_be_served_when_a_master_came_can_be_served_after_it() {
     server.work();
     assert_eq!(answered(&server), [2]);
 }
+
+/// Replicas know of a session's holds, and are told of no others' end.
+#[test]
+fn of_those_who_share_a_lock_replicas_are_told_when_a_session_gives_it_back() {
+    let mut server = Server::replica(&[session(1), held(1, "a", Mode::Shared)]);
+    server.tell(Event::Promoted);
+    let reply = server.acquire(9, "a", Mode::Shared);
+    assert!(matches!(reply, Reply::Integer(_)), "{reply:?}");
+    let released = |server: &mut Server, number| {
+        server.orders.clear();
+        let released = server.reply(Event::Release {
+            client: client(number),
+            key: key("a"),
+            label: b"",
+            all: true,
+        });
+        assert_eq!(released, Reply::Integer(0));
+        let is_replicated = |order: &Effect| matches!(order, Effect::Replicate(_));
+        server.orders.iter().any(is_replicated)
+    };
+    assert!(!released(&mut server, 9));
+    server.acquire(9, "a", Mode::Shared);
+    server.resume(8, 1);
+    assert!(released(&mut server, 8));
+}
