@@ -650,8 +650,9 @@ fn what_goes_later_is_nobodys_at_once() {
 fn the_times_of_holds_are_those_that_began_here() {
     let mut server = Server::default();
     server.acquire(1, "a", LOCK);
+    server.pass(40);
     server.inherit("b", Mode::Temporary);
-    server.pass(70);
+    server.pass(30);
     let (one, other) = (client(1), key("b"));
     server.tell(Event::Ended { client: one });
     server.tell(Event::Gone {
@@ -698,4 +699,52 @@ fn of_very_many_pending_grants_an_exchange_of_databases_withdraws_few_at_once() 
         assert!((1..=STEPS).contains(&(before - pending(&server))));
     }
     server.engine.check_invariants();
+}
+
+/// Its own stream, as a slot brings it from another server, says nothing new of keys whose holders it knows.
+#[test]
+fn a_master_that_hears_who_holds_its_keys_knows_better() {
+    let mut server = Server::default();
+    server.acquire(1, "a", Mode::Temporary);
+    server.inherit("a", Mode::Temporary);
+    server.inherit("b", Mode::Temporary);
+    let holders = |server: &Server, name| server.engine.holders(key(name)).to_vec();
+    assert_eq!(holders(&server, "a"), [client(1)]);
+    assert_ne!(holders(&server, "b"), [client(1)]);
+    server.tell(Event::Ended { client: client(1) });
+    server.work();
+    assert_eq!(
+        server.orders.last(),
+        Some(&Effect::Remove(key("a").to_owned()))
+    );
+}
+
+/// The key of a grant may have another name by the time that the grant's push is looked at.
+#[test]
+fn a_grant_is_its_owners_under_whatever_name() {
+    let mut server = Server::default();
+    let Reply::Integer(token) = server.acquire(1, "a", LOCK) else {
+        panic!("it is free");
+    };
+    let holds_as = |server: &Server, number, name, token| {
+        server
+            .engine
+            .holds_as(client(number), key(name), Token(token))
+    };
+    let token = token as u64;
+    assert!(holds_as(&server, 1, "a", token));
+    assert!(!holds_as(&server, 1, "a", token - 1) && !holds_as(&server, 2, "a", token));
+    server.tell(Event::MovedFrom { key: key("a") });
+    let by = Cause::Client(client(2));
+    server.tell(Event::MovedTo { key: key("b"), by });
+    assert!(holds_as(&server, 1, "a", token) && holds_as(&server, 1, "b", token));
+    let (key, all, label) = (key("b"), true, b"".as_slice());
+    let client = client(1);
+    server.tell(Event::Release {
+        client,
+        key,
+        label,
+        all,
+    });
+    assert!(!holds_as(&server, 1, "a", token));
 }
