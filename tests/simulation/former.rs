@@ -149,12 +149,12 @@ impl Server {
     fn acquire_acked(&mut self) {
         self.start(1, 1);
         self.tell(Event::Replicas { count: 1 });
-        self.acquire_pending(1, key("a"));
+        self.acquire_pending(1, key("a"), None);
         assert_eq!(self.engine.gauges().grants_pending, 1);
     }
 
     /// Is granted a lock that a replica is to acknowledge.
-    fn acquire_pending(&mut self, number: u64, key: Key<'_>) {
+    fn acquire_pending(&mut self, number: u64, key: Key<'_>, wait: Option<Wait>) {
         let state = KeyState::Absent;
         let acks = AskedAcks {
             replicas: NonZeroU32::MIN,
@@ -168,7 +168,7 @@ impl Server {
                 ..Terms::of(LOCK)
             },
             value: b"",
-            wait: None,
+            wait,
             form: Form::Lock,
             in_command: true,
         }));
@@ -681,7 +681,7 @@ fn of_very_many_pending_grants_an_exchange_of_databases_withdraws_few_at_once() 
     for (number, name) in (1..).zip(&names) {
         let name = name.as_bytes();
         server.start(number.into(), number);
-        server.acquire_pending(number.into(), Key { db: Db(0), name });
+        server.acquire_pending(number.into(), Key { db: Db(0), name }, None);
     }
     let pending = |server: &Server| server.engine.gauges().grants_pending;
     assert_eq!(pending(&server), usize::from(MANY));
@@ -747,4 +747,56 @@ fn a_grant_is_its_owners_under_whatever_name() {
         all,
     });
     assert!(!holds_as(&server, 1, "a", token));
+}
+
+/// Nothing is left of a wait, and a lock whose lease is over is nobody's, though it has not ended yet.
+#[test]
+fn who_no_longer_waits_is_told_of_its_lock_while_it_has_it() {
+    const LEASE_MS: u64 = 10;
+    let mut server = Server::default();
+    let Reply::Integer(token) = server.acquire(1, "a", LOCK) else {
+        panic!("it is free");
+    };
+    let (client, key, label) = (client(1), key("a"), b"".as_slice());
+    let lease_ms = LEASE_MS;
+    server.tell(Event::Extend {
+        client,
+        key,
+        label,
+        lease_ms,
+    });
+    let cancel = |server: &mut Server| server.reply(Event::Cancel { client, key, label });
+    assert_eq!(cancel(&mut server), Reply::Integer(token));
+    server.pass(LEASE_MS);
+    assert_eq!(cancel(&mut server), Reply::Integer(0));
+}
+
+#[test]
+fn the_end_of_a_session_withdraws_few_of_very_many_pending_grants_at_once() {
+    const MANY: usize = 100;
+    const STEPS: usize = 40;
+    let mut server = Server::default();
+    server.engine.set_limits(Limits {
+        steps_per_event: STEPS,
+        ..Limits::default()
+    });
+    server.tell(Event::Replicas { count: 1 });
+    server.start(1, 1);
+    for number in 0..MANY {
+        let (db, name) = (Db(0), number.to_string());
+        let name = name.as_bytes();
+        let (limit_ms, push) = (None, true);
+        server.acquire_pending(1, Key { db, name }, Some(Wait { limit_ms, push }));
+    }
+    server.tell(Event::EndSession {
+        client: client(1),
+        later: false,
+    });
+    let left = server.engine.gauges().grants_pending;
+    assert!((MANY - STEPS / 2..MANY).contains(&left), "{left}");
+    server.work();
+    assert_eq!(
+        (server.engine.gauges().grants_pending, server.holds()),
+        (0, (0, 0))
+    );
 }

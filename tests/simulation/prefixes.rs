@@ -261,6 +261,26 @@ fn a_push_that_has_waited_is_wanted_by_who_still_watches() {
     assert!(world.engine.wants(WATCHER, &push), "of another watch");
 }
 
+/// Its master says who holds a key: only what changes is told.
+#[test]
+fn a_replicas_watchers_are_told_when_a_key_passes_on() {
+    let mut world = World::default();
+    world.handle(Event::Demoted { redirect: false });
+    world.watch("k", false).expect("an index");
+    for token in [5, 5, 9].map(Token) {
+        world.handle(Event::Inherited {
+            key: key("k"),
+            mode: Mode::Temporary,
+            token: Some(token),
+        });
+    }
+    let told = [
+        PresenceChange::Added(Token(5)),
+        PresenceChange::Set(Token(9)),
+    ];
+    assert_eq!(world.told, told.map(|change| (b"k".to_vec(), change)));
+}
+
 /// The shell returns fewer keys than the engine gave it: of the others the watcher is told when it has their page.
 #[test]
 fn who_was_given_a_part_of_a_page_is_told_of_the_keys_on_it() {

@@ -89,16 +89,18 @@ mod tests {
     #[test]
     fn names_sort_as_tokens_do_and_tell_their_token() {
         let tokens = [1, 9, 10, 4_194_304, Token::MAX].map(Token);
-        let mut name = SequenceName::new(b"n", Token(0));
-        let mut names = Vec::new();
-        for token in tokens {
-            name.set(token);
-            assert_eq!(name.bytes(), SequenceName::new(b"n", token).bytes());
-            assert_eq!(SequenceName::token(name.bytes()), Some(token));
-            names.push(name.bytes().to_vec());
+        for key in [b"n".as_slice(), b"", b"a key with more than sixteen bytes"] {
+            let mut name = SequenceName::new(key, Token(0));
+            let mut names = Vec::new();
+            for token in tokens {
+                name.set(token);
+                assert_eq!(name.bytes(), SequenceName::new(key, token).bytes());
+                assert_eq!(SequenceName::token(name.bytes()), Some(token));
+                names.push(name.bytes().to_vec());
+            }
+            assert!(names.is_sorted());
+            assert_eq!(names[0], [key, b"0000000000000001"].concat());
         }
-        assert!(names.is_sorted());
-        assert_eq!(names[0], b"n0000000000000001");
         for other in [
             b"n".as_slice(),
             b"",
