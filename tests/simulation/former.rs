@@ -800,3 +800,41 @@ fn the_end_of_a_session_withdraws_few_of_very_many_pending_grants_at_once() {
         (0, (0, 0))
     );
 }
+
+/// A flush of very much ends holds in slices, and what it has not come to yet is gone all the same.
+#[test]
+fn what_a_flush_has_deleted_is_not_granted_by_an_acknowledgement() {
+    const OTHERS: usize = 100;
+    let mut server = Server::default();
+    server.engine.set_limits(Limits {
+        steps_per_event: 10,
+        ..Limits::default()
+    });
+    for number in 0..OTHERS {
+        let name = number.to_string().leak();
+        server.acquire(2, name, LOCK);
+    }
+    server.acquire_acked();
+    let token = server.engine.last_token();
+    server.orders.clear();
+    let (db, by) = (None, Cause::Server);
+    server.tell(Event::Flushed { db, by });
+    let pending = server.engine.gauges().grants_pending;
+    assert!(server.engine.is_flushing() && pending == 1, "{pending}");
+    server.tell(Event::Acknowledged { token, replicas: 1 });
+    server.work();
+    assert_eq!(
+        (server.engine.gauges().grants_pending, server.holds()),
+        (0, (0, 0))
+    );
+    let is_grant = |order: &Effect| {
+        matches!(
+            order,
+            Effect::Answer {
+                granted: Some(_),
+                ..
+            }
+        )
+    };
+    assert!(!server.orders.iter().any(is_grant), "{:?}", server.orders);
+}

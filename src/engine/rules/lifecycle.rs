@@ -213,7 +213,7 @@ impl Engine {
     }
 
     /// Whether a hold's lease has expired.
-    fn is_over(&self, hold: Id<Hold>) -> bool {
+    pub(super) fn is_over(&self, hold: Id<Hold>) -> bool {
         let lease = self.holds.lease(hold);
         lease.is_some_and(|end| end <= self.now)
     }

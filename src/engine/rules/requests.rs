@@ -73,11 +73,10 @@ impl Engine {
         })
     }
 
-    /// The token of an owner's hold, unless it is pending or its lease has expired.
+    /// The token of an owner's hold, unless its lease has expired.
     fn token_of(&self, client: Id<Client>, key: Key<'_>, label: &[u8]) -> Option<Token> {
         let hold = self.hold_of_record(client, key, label)?;
-        let is_over = self.holds.lease(hold).is_some_and(|end| end <= self.now);
-        (!is_over && self.is_settled(hold)).then_some(self.holds[hold].token)
+        (!self.is_over(hold)).then_some(self.holds[hold].token)
     }
 
     /// Whether this connection or its session has the hold granted with this token, at this key or at another one after a rename.
