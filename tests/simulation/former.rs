@@ -4,8 +4,8 @@
 use std::num::NonZeroU32;
 use tether::engine::{
     Acquire, AskedAcks, Attributes, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Held,
-    Key, KeySnapshot, KeyState, Kind, Limits, Loss, Mode, Moment, NameFrom, News, Refusal, Reply,
-    SessionId, SessionRecord, Start, Terms, Token, Wait,
+    Key, KeySnapshot, KeyState, Kind, LOSSES_LOGGED_APART, Limits, Loss, Mode, Moment, NameFrom,
+    News, Refusal, Reply, SessionId, SessionRecord, Start, Terms, Token, Wait,
 };
 
 pub const GRACE_MS: u64 = 1000;
@@ -837,4 +837,57 @@ fn what_a_flush_has_deleted_is_not_granted_by_an_acknowledgement() {
         )
     };
     assert!(!server.orders.iter().any(is_grant), "{:?}", server.orders);
+}
+
+/// Losses of very many holds of one owner at once are logged as one.
+#[test]
+fn what_few_holds_lose_together_is_logged_apart() {
+    for (holds, is_one_of_many) in [
+        (LOSSES_LOGGED_APART, false),
+        (LOSSES_LOGGED_APART + 1, true),
+    ] {
+        let mut server = Server::default();
+        server.engine.set_logs_losses(true);
+        for number in 0..holds {
+            server.acquire(1, number.to_string().leak(), LOCK);
+        }
+        server.orders.clear();
+        server.tell(Event::Ended { client: client(1) });
+        server.work();
+        let first = server.orders.iter().find_map(|order| match order {
+            Effect::Lost(lost) => Some(lost.is_one_of_many),
+            _ => None,
+        });
+        assert_eq!(first, Some(is_one_of_many), "{holds}");
+    }
+}
+
+/// What the shell saw free may be held, waited for, or there.
+#[test]
+fn a_sequence_makes_no_key_that_is_anothers() {
+    let make = |server: &mut Server, state| {
+        server.reply(Event::Acquire(Acquire {
+            client: client(9),
+            seen: &[KeySnapshot {
+                key: key("n9007199254740000"),
+                state,
+            }],
+            terms: Terms::of(Mode::Temporary),
+            value: b"",
+            wait: None,
+            form: Form::Sequence,
+            in_command: true,
+        }))
+    };
+    let taken = Reply::Refused(Refusal::SequenceTaken);
+    let mut server = Server::default();
+    assert_eq!(make(&mut server, KeyState::Other), taken);
+    let mut server = Server::default();
+    server.acquire(1, "n9007199254740000", LOCK);
+    assert_eq!(make(&mut server, KeyState::Lock), taken);
+    let mut server = Server::default();
+    assert!(matches!(
+        make(&mut server, KeyState::Absent),
+        Reply::Made { .. }
+    ));
 }

@@ -138,10 +138,11 @@ fn the_names_that_a_connection_watches_have_so_many_bytes() {
 #[test]
 fn all_watched_names_have_so_many_bytes() {
     let limit = 10;
-    let mut server = Server::with(Limits {
+    let limits = Limits {
         watch_bytes: limit,
         ..Limits::default()
-    });
+    };
+    let mut server = Server::with(limits);
     let of_client = false;
     let refused = Some(Refusal::TooManyWatchBytes { limit, of_client });
     assert_eq!(server.watch(CLIENT, &["abcd"]), None);
@@ -154,6 +155,11 @@ fn all_watched_names_have_so_many_bytes() {
     assert_eq!(server.watch(CLIENT, &["x"]), refused);
     assert_eq!(server.watch_prefix(CLIENT, "x"), refused);
     assert_eq!(server.watch(CLIENT, &["abcd", "xyz"]), None);
+    let mut server = Server::with(limits);
+    assert_eq!(server.watch(CLIENT, &["abcd"]), None);
+    assert_eq!(server.watch_prefix(CLIENT, "abc"), None);
+    assert_eq!(server.watch_prefix(CLIENT, "xyz"), None);
+    assert_eq!(server.watch_prefix(CLIENT, "x"), refused);
 }
 
 #[test]

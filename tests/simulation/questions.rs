@@ -13,10 +13,35 @@ use tether::engine::{KeyBuf, Token};
 impl Trial {
     /// That of every key, and of everything.
     pub fn compare_questions(&self, scope: Scope) -> Result<(), String> {
+        let (world, engine) = (&self.world, &self.machine.engine);
+        let (known, of_living) = (engine.keys_known(), engine.keys_of_the_living());
         for spot in all_spots(scope) {
             self.compare_questions_of(spot)?;
+            let key = key_of(spot.db, spot.name).to_owned();
+            let matters = world.watches.iter().any(|watch| watch.spot == spot)
+                || world.is_waited_for(spot)
+                || world
+                    .holds_at(spot)
+                    .iter()
+                    .any(|hold| !hold.is_left_behind());
+            if known.contains(&key) != engine.knows(key.as_key())
+                || matters && !of_living.contains(&key)
+            {
+                return Err(format!(
+                    "{spot:?} is missing among {known:?} and {of_living:?}"
+                ));
+            }
         }
-        let (world, engine) = (&self.world, &self.machine.engine);
+        for who in 0..scope.places {
+            let Some(id) = self.machine.id(who) else {
+                continue;
+            };
+            let is_in_session = matches!(world.owner(who), Owner::Session(_));
+            let expected = is_in_session || !world.holds_of(who).is_empty();
+            if engine.wants_origin(id) != expected && !engine.has_work(self.machine.now) {
+                return Err(format!("where {who} is from matters: not {expected}"));
+            }
+        }
         // Waits of ended connections may still be in their queues.
         let is_awaited = !world.waiters.is_empty();
         if engine.is_awaited() != is_awaited && !(engine.is_awaited() && engine.has_dead_waits()) {

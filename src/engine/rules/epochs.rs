@@ -54,6 +54,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn who_may_have_gained_slots_continues_from_where_a_start_would_begin() {
+        let at = |seconds: u64| Duration::from_secs(1_800_000_000 + seconds);
+        let first_token = |seconds| {
+            let mut engine = Engine::default();
+            engine.begin_epoch(at(seconds));
+            engine.tokens.following()
+        };
+        let mut engine = Engine::default();
+        engine.begin_epoch(at(0));
+        assert_eq!(engine.tokens.following(), first_token(0));
+        engine.follow_clock(at(5));
+        let next = engine.tokens.following();
+        assert!(first_token(4) < next && next <= first_token(5));
+    }
+
+    #[test]
     fn a_new_replica_is_told_the_last_token_once_and_only_if_there_is_one() {
         let mut engine = Engine::default();
         engine.begin_epoch(Duration::from_secs(1_800_000_000));
