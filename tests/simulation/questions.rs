@@ -1,7 +1,7 @@
 //! What the shell asks the engine between events, against the model.
 
 use crate::model::acks::Ack;
-use crate::model::command::{Mode as Way, PREFIXES, Spot};
+use crate::model::command::{Mode as Way, PREFIXES, Spot, Who};
 use crate::model::generate::Scope;
 use crate::model::holds::Owner;
 use crate::model::sequence::bytes_of;
@@ -11,37 +11,15 @@ use std::collections::BTreeSet;
 use tether::engine::{KeyBuf, Token};
 
 impl Trial {
-    /// That of every key, and of everything.
     pub fn compare_questions(&self, scope: Scope) -> Result<(), String> {
-        let (world, engine) = (&self.world, &self.machine.engine);
-        let (known, of_living) = (engine.keys_known(), engine.keys_of_the_living());
+        self.compare_known(scope)?;
         for spot in all_spots(scope) {
             self.compare_questions_of(spot)?;
-            let key = key_of(spot.db, spot.name).to_owned();
-            let matters = world.watches.iter().any(|watch| watch.spot == spot)
-                || world.is_waited_for(spot)
-                || world
-                    .holds_at(spot)
-                    .iter()
-                    .any(|hold| !hold.is_left_behind());
-            if known.contains(&key) != engine.knows(key.as_key())
-                || matters && !of_living.contains(&key)
-            {
-                return Err(format!(
-                    "{spot:?} is missing among {known:?} and {of_living:?}"
-                ));
-            }
         }
         for who in 0..scope.places {
-            let Some(id) = self.machine.id(who) else {
-                continue;
-            };
-            let is_in_session = matches!(world.owner(who), Owner::Session(_));
-            let expected = is_in_session || !world.holds_of(who).is_empty();
-            if engine.wants_origin(id) != expected && !engine.has_work(self.machine.now) {
-                return Err(format!("where {who} is from matters: not {expected}"));
-            }
+            self.compare_origin(who)?;
         }
+        let (world, engine) = (&self.world, &self.machine.engine);
         // Waits of ended connections may still be in their queues.
         let is_awaited = !world.waiters.is_empty();
         if engine.is_awaited() != is_awaited && !(engine.is_awaited() && engine.has_dead_waits()) {
@@ -50,9 +28,48 @@ impl Trial {
         if !world.prefixes.is_empty() || engine.watches_prefixes() {
             self.compare_prefixes()?;
         }
-        if world.holds.is_empty() && !engine.has_temporary_keys() {
-            return Ok(());
+        match world.holds.is_empty() && !engine.has_temporary_keys() {
+            true => Ok(()),
+            false => self.compare_temporary(),
         }
+    }
+
+    /// The lists of all keys, and of those of somebody here.
+    fn compare_known(&self, scope: Scope) -> Result<(), String> {
+        let (world, engine) = (&self.world, &self.machine.engine);
+        let (known, of_living) = (engine.keys_known(), engine.keys_of_the_living());
+        for spot in all_spots(scope) {
+            let key = key_of(spot.db, spot.name).to_owned();
+            let matters = world.watches.iter().any(|watch| watch.spot == spot)
+                || world.is_waited_for(spot)
+                || world.is_anyones(spot);
+            let is_listed = known.contains(&key) == engine.knows(key.as_key());
+            if !is_listed || matters && !of_living.contains(&key) {
+                return Err(format!(
+                    "{spot:?} is missing among {known:?} and {of_living:?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the log needs to know where a connection is from.
+    fn compare_origin(&self, who: Who) -> Result<(), String> {
+        let (world, engine) = (&self.world, &self.machine.engine);
+        let Some(id) = self.machine.id(who) else {
+            return Ok(());
+        };
+        let is_in_session = matches!(world.owner(who), Owner::Session(_));
+        let expected = is_in_session || !world.holds_of(who).is_empty();
+        match engine.wants_origin(id) == expected || engine.has_work(self.machine.now) {
+            true => Ok(()),
+            false => Err(format!("where {who} is from matters: not {expected}")),
+        }
+    }
+
+    /// The temporary keys that files have.
+    fn compare_temporary(&self) -> Result<(), String> {
+        let (world, engine) = (&self.world, &self.machine.engine);
         let is_of_connection = |owner| matches!(owner, Owner::Connection(_));
         let temporary = world.holds.iter();
         let temporary = temporary.filter(|hold| hold.mode == Way::Temporary);

@@ -73,7 +73,7 @@ impl Engine {
         })
     }
 
-    /// The token of an owner's hold, unless its lease has expired.
+    /// The token of an owner's hold, which is not pending, unless its lease has expired.
     fn token_of(&self, client: Id<Client>, key: Key<'_>, label: &[u8]) -> Option<Token> {
         let hold = self.hold_of_record(client, key, label)?;
         (!self.is_over(hold)).then_some(self.holds[hold].token)

@@ -107,18 +107,22 @@ pub fn follow_clock<'a>(names: impl Iterator<Item = &'a [u8]>) {
     }
 }
 
+fn follow_clock_before(event: &Event<'_>) {
+    let seen = match event {
+        // The name of a sequence's key has a token already, and the clock was followed for that.
+        Event::Acquire(ask) if ask.form == Form::Sequence => return,
+        Event::Acquire(ask) => ask.seen,
+        _ => &[],
+    };
+    follow_clock(seen.iter().map(|seen| seen.key.name));
+}
+
 /// Lets the engine decide, and releases it. Returns the time of the event and the next deadline.
 #[inline(always)]
 fn decide(event: Event<'_>, effects: &mut Vec<Effect>) -> (Moment, Option<Moment>) {
     let shell = shell();
-    // The name of a sequence's key has a token already, and the clock was followed for that.
-    let asked = match &event {
-        Event::Acquire(ask) => ask.seen,
-        _ => &[],
-    };
-    let is_named = matches!(&event, Event::Acquire(ask) if ask.form == Form::Sequence);
-    if shell.server.get().is_cluster && !is_named {
-        follow_clock(asked.iter().map(|seen| seen.key.name));
+    if shell.server.get().is_cluster {
+        follow_clock_before(&event);
     }
     shell.engine.with_mut(|engine| {
         let now = match engine.timing(&event) {

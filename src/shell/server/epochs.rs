@@ -2,9 +2,9 @@
 //!
 //! A key's tokens must rise wherever its slot goes. So a node that gains slots continues from its clock (see
 //! `engine/state/tokens.rs`), which is ahead of what the others have issued; and while it imports a slot, whose owner still
-//! issues tokens, it does so for each request there. The broadcast matters only if a clock is
-//! wrong, or a node has seen a token from the future. A node that gains no slots stays in its epoch: a master that was
-//! stopped and replaced must not issue greater tokens than its successor.
+//! issues tokens, it does so for each request there. The broadcast matters only if a clock is wrong, or a node has seen a
+//! token from the future. Any other node stays in its epoch: a master that was stopped and replaced must not issue greater
+//! tokens than its successor.
 
 use crate::engine::Token;
 use crate::shell::guard::guard;
@@ -64,9 +64,11 @@ pub fn may_be_behind<'a>(mut names: impl Iterator<Item = &'a [u8]>) -> bool {
     let shell = shell();
     shell.slots_changed.take()
         || !shell.notices_slot_gains.get()
-        || shell
-            .served_slots
-            .with(|served| names.any(|name| served.may_be_importing(name)))
+        || names.any(|name| {
+            shell
+                .served_slots
+                .with(|served| served.may_be_importing(name))
+        })
 }
 
 /// Broadcasts the last token to the cluster, and watches for gained slots from the first call on.

@@ -81,7 +81,7 @@ impl World {
     }
 
     /// Whether somebody holds it who is no former owner.
-    pub(super) fn is_anyones(&self, spot: Spot) -> bool {
+    pub fn is_anyones(&self, spot: Spot) -> bool {
         let holds = self.holds_at(spot);
         holds.iter().any(|hold| !hold.is_left_behind())
     }
