@@ -22,7 +22,8 @@ pub fn run(bench: &Bench, table: &mut Table) {
         (Loaded::BareHearingOfNew, "and of new keys"),
         (Loaded::Bare, "only"),
     ] {
-        let turns = foreign::measure(bench, loaded, (Setting::Nothing, Setting::Nothing), STARTS);
+        let sides = foreign::against_none(loaded, Setting::Nothing);
+        let turns = foreign::measure(bench, sides, foreign::MIXED, STARTS);
         let what = format!("SET/GET/DEL, it hears of keys that go {what}");
         table.add_speed(&what, &turns, None);
     }

@@ -13,9 +13,8 @@ use tether_testing::resp::{Connection, encode};
 const WATCHES: usize = 100_000;
 const HOLDS: usize = 1_000_000;
 const CONNECTIONS: usize = 8;
-const DEPTH: usize = 16;
-/// Batches of [`DEPTH`] commands in one round.
-const BATCHES: usize = 3_000;
+/// Commands in one round.
+const COMMANDS: usize = 48_000;
 /// How often both servers are started anew: where a process happens to lie in memory makes a
 /// difference of some hundredths, which no number of rounds evens out.
 const STARTS: usize = 12;
@@ -23,34 +22,62 @@ const ROUNDS: usize = 6;
 /// Fewer starts, since a million keys take their time.
 const STARTS_WITH_HOLDS: usize = 4;
 
+/// What the others send.
+#[derive(Clone, Copy)]
+pub(super) struct Commands {
+    names: &'static [&'static str],
+    /// How many are sent together.
+    depth: usize,
+}
+
+pub(super) const MIXED: Commands = Commands {
+    names: &["SET", "GET", "DEL"],
+    depth: 16,
+};
+
 pub fn run(bench: &Bench, table: &mut Table) {
     let _place = OnOne::new(false);
     for (setting, what) in [
         (Setting::Watches, "SET/GET/DEL, 100,000 unrelated watches"),
         (Setting::Hold, "SET/GET/DEL, one unrelated temporary key"),
     ] {
-        let settings = (setting, Setting::Nothing);
-        let turns = measure(bench, Loaded::Module, settings, STARTS);
+        let sides = against_none(Loaded::Module, setting);
+        let turns = measure(bench, sides, MIXED, STARTS);
         table.add_speed(what, &turns, Target::AtLeast(0.97));
     }
     let holds = bench.scaled(HOLDS);
-    let settings = (Setting::Holds(holds), Setting::PlainKeys(holds));
-    let turns = measure(bench, Loaded::Module, settings, STARTS_WITH_HOLDS);
+    let sides = [
+        (Loaded::Module, Setting::Holds(holds)),
+        (Loaded::Nothing, Setting::PlainKeys(holds)),
+    ];
+    let turns = measure(bench, sides, MIXED, STARTS_WITH_HOLDS);
     let what = format!("SET/GET/DEL, {holds} unrelated temporary keys and a watch");
     table.add_speed(&what, &turns, Target::AtLeast(0.95));
+    let sides = [Setting::Prefix, Setting::Nothing].map(|setting| (Loaded::Module, setting));
+    for depth in [1, MIXED.depth] {
+        let names = &["SET"];
+        let turns = measure(bench, sides, Commands { names, depth }, STARTS);
+        let what = format!("SET, {depth} at once, a prefix watched, against none");
+        table.add_speed(&what, &turns, Target::AtLeast(0.98));
+    }
 }
 
-/// What this load costs where this is loaded, against a server without any module; each in its setting.
+/// What is loaded, in this setting, against a server without any module.
+pub(super) fn against_none(loaded: Loaded, setting: Setting) -> [(Loaded, Setting); 2] {
+    [(loaded, setting), (Loaded::Nothing, Setting::Nothing)]
+}
+
+/// What these commands cost on one side against the other.
 pub(super) fn measure(
     bench: &Bench,
-    loaded: Loaded,
-    (ours, floor): (Setting, Setting),
+    [ours, floor]: [(Loaded, Setting); 2],
+    commands: Commands,
     starts: usize,
 ) -> Turns {
     let mut turns = Turns::new();
     for _ in 0..bench.scaled(starts) {
-        let mut ours = Load::on(bench.start(loaded), ours);
-        let mut floor = Load::on(bench.start(Loaded::Nothing), floor);
+        let [mut ours, mut floor] =
+            [ours, floor].map(|(loaded, setting)| Load::on(bench.start(loaded), setting, commands));
         turns.take(bench.scaled(ROUNDS), |side| match side {
             Side::Ours => ours.round(),
             Side::Floor => floor.round(),
@@ -64,6 +91,8 @@ pub(super) fn measure(
 pub(super) enum Setting {
     Nothing,
     Watches,
+    /// A prefix that some of the keys have, but nobody holds them: the module hears of each key that comes, goes or changes.
+    Prefix,
     /// From the first hold on, the module also looks at who executes commands.
     Hold,
     /// So many, and a watch: from the first one on, the module also hears of keys that come into being.
@@ -92,6 +121,7 @@ impl Setting {
                     owner.run_all(&encode(words), 1);
                 }
             }
+            Setting::Prefix => owner.run_all(&encode("WATCHTP key:"), 1),
             Setting::Hold => owner.run_all(&encode("SETTP held value"), 1),
         }
         owner
@@ -102,45 +132,48 @@ struct Load {
     connections: Vec<Connection>,
     observer: Connection,
     batches: Vec<Vec<u8>>,
+    depth: usize,
     _owner: Connection,
     _server: Server,
 }
 
 impl Load {
-    fn on(server: Server, setting: Setting) -> Load {
+    fn on(server: Server, setting: Setting, commands: Commands) -> Load {
         let owner = setting.make(&server);
         Load {
             connections: (0..CONNECTIONS).map(|_| server.connect()).collect(),
             observer: server.connect(),
-            batches: batches(),
+            batches: batches(commands),
+            depth: commands.depth,
             _owner: owner,
             _server: server,
         }
     }
 
-    /// All batches, handed to the connections in turn.
+    /// All commands, handed to the connections in turn.
     fn round(&mut self) -> Cost {
         let Load {
             connections,
             observer,
             batches,
+            depth,
             ..
         } = self;
-        cost(observer, batches.len() * DEPTH, || {
+        cost(observer, COMMANDS, || {
             for batches in batches.chunks(CONNECTIONS) {
                 for (connection, batch) in connections.iter_mut().zip(batches) {
                     connection.send(batch);
                 }
                 for connection in &mut connections[..batches.len()] {
-                    connection.skip_replies(DEPTH);
+                    connection.skip_replies(*depth);
                 }
             }
         })
     }
 }
 
-/// The same commands for every server: SET, GET and DEL in turn, of keys that come in no order.
-fn batches() -> Vec<Vec<u8>> {
+/// The same commands for every server, in turn, of keys that come in no order.
+fn batches(Commands { names, depth }: Commands) -> Vec<Vec<u8>> {
     const KEYS: u64 = 100_000;
     let mut state = 0x2545_F491_4F6C_DD1D_u64;
     let mut any_key = || {
@@ -151,16 +184,15 @@ fn batches() -> Vec<Vec<u8>> {
     };
     let mut one = |number: usize| {
         let key = format!("key:{:012}", any_key());
-        match number % 3 {
-            0 => encode(&format!("SET {key} xxx")),
-            1 => encode(&format!("GET {key}")),
-            _ => encode(&format!("DEL {key}")),
+        match names[number % names.len()] {
+            "SET" => encode(&format!("SET {key} xxx")),
+            name => encode(&format!("{name} {key}")),
         }
     };
-    (0..BATCHES)
+    (0..COMMANDS / depth)
         .map(|batch| {
-            (0..DEPTH)
-                .flat_map(|place| one(batch * DEPTH + place))
+            (0..depth)
+                .flat_map(|place| one(batch * depth + place))
                 .collect()
         })
         .collect()

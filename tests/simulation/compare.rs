@@ -1,7 +1,7 @@
 //! What the engine says of a world, against the world.
 
 use crate::mine;
-use crate::model::acks::Ack;
+use crate::model::acks::{Ack, PendingGrant};
 use crate::model::command::{LABELS, Mode as Way, NAMES, Spot, Who};
 use crate::model::generate::Scope;
 use crate::model::holds::{Hold, Owner};
@@ -11,7 +11,8 @@ use crate::trial::{Trial, all_spots};
 use crate::words::key_of;
 use std::collections::BTreeMap;
 use tether::engine::{
-    ClientId, Holder, KeyInspection, KeySnapshot, KeyState, Loss, Mode, Stale, Token, Waiting,
+    ClientId, Holder, KeyInspection, KeySnapshot, KeyState, Loss, Mode, Moment, Stale, Token,
+    Waiting,
 };
 
 impl Trial {
@@ -27,6 +28,7 @@ impl Trial {
                 return Err(format!("{who} stands still on one side only"));
             }
             mine::compare(self, who)?;
+            self.compare_blocking_grant(who)?;
         }
         self.compare_numbers()?;
         self.compare_questions(scope)?;
@@ -267,9 +269,37 @@ impl Trial {
         let got: BTreeMap<u32, u64> = counted
             .map(|counted| (counted.wanted, counted.token.0))
             .collect();
-        match engine.has_unplaced_grants() == unplaced && got == expected {
+        if engine.has_unplaced_grants() != unplaced || got != expected {
+            return Err(format!("{got:?} are counted and not {expected:?}"));
+        }
+        // Whatever is pending is due at some time.
+        let at_last = Moment(u64::MAX);
+        let due = [self.machine.now, at_last].map(|end| engine.grants_due(end, usize::MAX).len());
+        let is_due = |grant: &&PendingGrant| grant.ends <= world.now;
+        let ended = world.grants.iter().filter(is_due).count();
+        let pending = (engine.pending_grants(), due);
+        let expected = (world.grants.len(), [ended, world.grants.len()]);
+        match pending == expected {
             true => Ok(()),
-            false => Err(format!("{got:?} are counted and not {expected:?}")),
+            false => Err(format!(
+                "{pending:?} grants are pending and not {expected:?}"
+            )),
+        }
+    }
+
+    /// The grant for which a connection stands still.
+    fn compare_blocking_grant(&self, who: Who) -> Result<(), String> {
+        let (world, engine) = (&self.world, &self.machine.engine);
+        let blocking = self
+            .machine
+            .id(who)
+            .and_then(|id| engine.grant_blocking(id));
+        let expected = world.blocking_grant(who).map(|at| world.grants[at].wanted);
+        match blocking.map(|counted| counted.wanted) == expected {
+            true => Ok(()),
+            false => Err(format!(
+                "{who} stands still for {blocking:?}, not {expected:?}"
+            )),
         }
     }
 

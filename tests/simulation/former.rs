@@ -2,10 +2,11 @@
 //! grace runs, what stays and what goes. (The model knows one server only, which has no master.)
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 use tether::engine::{
     Acquire, AskedAcks, Attributes, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Held,
     Key, KeySnapshot, KeyState, Kind, LOSSES_LOGGED_APART, Limits, Loss, Mode, Moment, NameFrom,
-    News, Refusal, Reply, SessionId, SessionRecord, Start, Terms, Token, Wait,
+    News, Origin, Raise, Refusal, Reply, SessionId, SessionRecord, Start, Terms, Token, Wait,
 };
 
 pub const GRACE_MS: u64 = 1000;
@@ -230,6 +231,152 @@ fn a_grace_does_not_run_while_there_is_a_master_and_runs_whole_afterwards() {
     server.work();
     assert_eq!(server.resume(3, 1), NO_SESSION);
     assert_eq!(server.holds(), (0, 0));
+}
+
+/// What another server's connections held ends with that server: one entry of the log says how much it was.
+#[test]
+fn a_promotion_ends_what_the_masters_connections_held() {
+    let mut server = Server::replica(&[session(1), held(1, "c", LOCK)]);
+    server.engine.set_logs_losses(true);
+    server.inherit("a", Mode::Temporary);
+    server.inherit("b", LOCK);
+    assert_eq!(server.engine.foreign_holds(), 2);
+    server.orders.clear();
+    server.tell(Event::Promoted);
+    server.work();
+    let logged = server.orders.iter().filter_map(|order| match order {
+        Effect::Lost(lost) => Some((lost.why, lost.count)),
+        _ => None,
+    });
+    assert_eq!(logged.collect::<Vec<_>>(), [(Loss::Promoted, 2)]);
+    let lost = server.engine.totals().lost_by[Loss::Promoted as usize];
+    assert_eq!((lost, server.engine.foreign_holds()), (2, 0));
+    for name in ["a", "b"] {
+        let removed = Effect::Remove(key(name).to_owned());
+        assert!(server.orders.contains(&removed), "{name}");
+    }
+    assert_eq!(server.holds(), (0, 1));
+}
+
+/// Its value is the other client's: nobody removes it.
+#[test]
+fn an_orphaned_key_that_another_client_writes_to_stays() {
+    let mut server = Server::default();
+    for name in ["a", "b"] {
+        server.acquire(1, name, Mode::Temporary);
+    }
+    let (client, key) = (client(1), key("a"));
+    server.tell(Event::Ended { client });
+    assert!(server.engine.is_orphaned(key));
+    server.tell(Event::TakenOver { key });
+    server.orders.clear();
+    server.work();
+    let removed = server.orders.iter().filter_map(|order| match order {
+        Effect::Remove(key) => Some(key.name.escape_ascii().to_string()),
+        _ => None,
+    });
+    assert_eq!(removed.collect::<Vec<_>>(), ["b"]);
+    let totals = server.engine.totals();
+    let counted = (
+        totals.keys_removed_by_disconnect,
+        totals.lost_by_living_owners(),
+    );
+    assert_eq!((server.holds(), counted), ((0, 0), (2, 0)));
+}
+
+/// Where it is from and that it was killed is told just before it ends.
+#[test]
+fn the_log_has_where_a_connection_was_from() {
+    for is_killed in [false, true] {
+        let mut server = Server::default();
+        server.engine.set_logs_losses(true);
+        server.acquire(1, "a", LOCK);
+        let origin = Origin::new("host:1", "program", "user");
+        server
+            .engine
+            .note_origin(client(1), origin.clone(), is_killed);
+        let client = client(1);
+        server.tell(Event::Ended { client });
+        server.work();
+        let lost = server.orders.iter().find_map(|order| match order {
+            Effect::Lost(lost) => Some(lost),
+            _ => None,
+        });
+        let lost = lost.expect("an entry of the log");
+        let why = if is_killed { Loss::Killed } else { Loss::Died };
+        assert_eq!((lost.why, lost.origin.as_deref()), (why, Some(&origin)));
+    }
+}
+
+/// A session's grace is told in full while it does not run.
+#[test]
+fn the_list_of_sessions_says_how_much_grace_is_left() {
+    let mut server = Server::default();
+    server.start(1, 1);
+    let left_ms = |server: &Server| {
+        let lines = server.engine.sessions(server.now);
+        lines.first().map(|line| line.grace_ms)
+    };
+    server.pass(LONG_MS);
+    assert_eq!(left_ms(&server), Some(GRACE_MS));
+    let client = client(1);
+    server.tell(Event::Ended { client });
+    server.pass(GRACE_MS / 4);
+    assert_eq!(left_ms(&server), Some(GRACE_MS * 3 / 4));
+    server.pass(GRACE_MS);
+    assert_eq!(left_ms(&server), None);
+}
+
+/// A replica knows the tokens of temporary keys and of sessions' locks, not of connections' locks.
+#[test]
+fn a_raised_token_is_replicated_where_replicas_know_it() {
+    let told = |mode: Mode, in_session: bool| {
+        let mut server = Server::default();
+        if in_session {
+            server.start(1, 1);
+        }
+        server.acquire(1, "a", mode);
+        let token = Token(server.engine.last_token().0 + 5);
+        server.reply(Event::Raise(Raise {
+            client: client(1),
+            key: key("a"),
+            label: b"",
+            token,
+            most: token,
+        }));
+        let told = server.orders.iter().find_map(|order| match order {
+            Effect::Replicate(record) => match &**record {
+                SessionRecord::Held(held) => Some((held.session == SessionId(1), held.token)),
+                _ => None,
+            },
+            _ => None,
+        });
+        told.map(|(is_session, of)| (is_session, of == token))
+    };
+    assert_eq!(told(Mode::Temporary, false), Some((false, true)));
+    assert_eq!(told(LOCK, false), None);
+    assert_eq!(told(LOCK, true), Some((true, true)));
+}
+
+/// Whoever is to succeed this server goes on above its tokens: the first one of an epoch is told.
+#[test]
+fn the_first_token_of_an_epoch_is_replicated() {
+    let mut server = Server::default();
+    let clock = Duration::from_secs(1_800_000_000);
+    server.engine.begin_epoch(clock);
+    let told = |server: &mut Server, name| {
+        server.orders.clear();
+        server.acquire(1, name, LOCK);
+        let is_it = |order: &Effect| matches!(order, Effect::ReplicateToken(_));
+        server.orders.iter().filter(|order| is_it(order)).count()
+    };
+    assert_eq!([told(&mut server, "a"), told(&mut server, "b")], [1, 0]);
+    server
+        .engine
+        .begin_epoch(Duration::from_secs(1_800_000_000));
+    assert_eq!([told(&mut server, "c"), told(&mut server, "d")], [1, 0]);
+    server.engine.invalidate_epoch_sync();
+    assert_eq!([told(&mut server, "e"), told(&mut server, "f")], [1, 0]);
 }
 
 #[test]

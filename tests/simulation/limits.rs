@@ -1,8 +1,8 @@
 //! Each limit is reached exactly: what fits is granted, one more is refused, and what is there already counts once.
 
 use tether::engine::{
-    Acquire, ClientId, Db, Effect, Engine, Event, Form, Key, KeySnapshot, KeyState, Limits, Mode,
-    Moment, Raise, Refusal, Reply, Terms, Token, Wait, WatchPrefix,
+    Acquire, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Key, KeySnapshot, KeyState,
+    Limits, Mode, Moment, Raise, Refusal, Reply, Start, Terms, Token, Wait, WatchPrefix,
 };
 
 const CLIENT: ClientId = ClientId(1);
@@ -62,12 +62,22 @@ impl Server {
     }
 
     fn acquire(&mut self, names: &[(&str, KeyState)], terms: Terms<&[u8]>, waits: bool) -> Reply {
+        self.acquire_by(CLIENT, names, terms, waits)
+    }
+
+    fn acquire_by(
+        &mut self,
+        client: ClientId,
+        names: &[(&str, KeyState)],
+        terms: Terms<&[u8]>,
+        waits: bool,
+    ) -> Reply {
         let seen = names.iter().map(|(name, state)| {
             let (key, state) = (key(name), *state);
             KeySnapshot { key, state }
         });
         let reply = self.tell(Event::Acquire(Acquire {
-            client: CLIENT,
+            client,
             seen: &seen.collect::<Vec<_>>(),
             terms,
             value: b"",
@@ -80,6 +90,82 @@ impl Server {
         }));
         reply.unwrap_or(Reply::Null)
     }
+}
+
+/// Those that it holds and those that it waits for, together.
+#[test]
+fn a_connection_has_so_many_keys() {
+    let limit = 4;
+    let mut server = Server::with(Limits {
+        keys_per_client: limit,
+        ..Limits::default()
+    });
+    let terms = || Terms::of(Mode::Exclusive);
+    let refused = Reply::Refused(Refusal::TooManyKeys { limit });
+    for name in ["a", "b"] {
+        let granted = server.acquire(&[(name, KeyState::Absent)], terms(), false);
+        assert!(matches!(granted, Reply::Integer(token) if token > 0));
+    }
+    server.acquire_by(OTHER, &[("its", KeyState::Absent)], terms(), false);
+    let waits = server.acquire(&[("its", KeyState::Lock)], terms(), true);
+    assert_eq!(waits, Reply::Null);
+    let two = ["c", "d"].map(|name| (name, KeyState::Absent));
+    assert_eq!(server.acquire(&two, terms(), false), refused);
+    let granted = server.acquire(&two[..1], terms(), false);
+    assert!(matches!(granted, Reply::Integer(token) if token > 0));
+    assert_eq!(server.acquire(&two[1..], terms(), false), refused);
+    // What a flush took is held no longer.
+    let (db, by) = (None, Cause::Server);
+    server.tell(Event::Flushed { db, by });
+    let granted = server.acquire(&two[1..], terms(), false);
+    assert!(matches!(granted, Reply::Integer(token) if token > 0));
+}
+
+#[test]
+fn users_have_so_many_sessions_and_all_together_so_many() {
+    let mut server = Server::with(Limits {
+        sessions: 3,
+        sessions_per_user: 2,
+        ..Limits::default()
+    });
+    let mut started = 0;
+    let mut start = |user: &[u8]| {
+        started += 1;
+        server.refuses(Event::Start(Start {
+            client: ClientId(started),
+            secret: b"",
+            digest: Digest([started as u8; 32]),
+            grace_ms: 1000,
+            user,
+        }))
+    };
+    let refused = |limit, of_user| Some(Refusal::TooManySessions { limit, of_user });
+    assert_eq!([start(b"a"), start(b"a")], [None, None]);
+    assert_eq!(start(b"a"), refused(2, true));
+    assert_eq!(start(b"b"), None);
+    assert_eq!(
+        [start(b"a"), start(b"b")],
+        [refused(3, false), refused(3, false)]
+    );
+}
+
+#[test]
+fn a_database_has_watched_prefixes_of_so_many_lengths() {
+    let limit = 32;
+    let mut server = Server::with(Limits {
+        prefixes_per_client: u32::MAX,
+        ..Limits::default()
+    });
+    for length in 1..=limit {
+        assert_eq!(server.watch_prefix(CLIENT, &"a".repeat(length)), None);
+    }
+    let refused = Some(Refusal::TooManyPrefixLengths { limit });
+    assert_eq!(server.watch_prefix(CLIENT, &"a".repeat(limit + 1)), refused);
+    assert_eq!(server.watch_prefix(CLIENT, "b"), None, "as long as another");
+    let (client, prefix) = (CLIENT, Some(key("aa")));
+    server.tell(Event::UnwatchPrefix { client, prefix });
+    assert_eq!(server.watch_prefix(CLIENT, &"a".repeat(limit + 1)), None);
+    assert_eq!(server.watch_prefix(CLIENT, "aa"), refused);
 }
 
 #[test]
@@ -160,6 +246,13 @@ fn all_watched_names_have_so_many_bytes() {
     assert_eq!(server.watch_prefix(CLIENT, "abc"), None);
     assert_eq!(server.watch_prefix(CLIENT, "xyz"), None);
     assert_eq!(server.watch_prefix(CLIENT, "x"), refused);
+    assert_eq!(server.watch_prefix(OTHER, "abc"), None, "it counts once");
+    // Once the limit is lower, what counts already is still watched.
+    server.0.set_limits(Limits {
+        watch_bytes: 1,
+        ..limits
+    });
+    assert_eq!(server.watch_prefix(OTHER, "xyz"), None, "it counts once");
 }
 
 #[test]

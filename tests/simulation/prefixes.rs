@@ -281,6 +281,82 @@ fn a_replicas_watchers_are_told_when_a_key_passes_on() {
     assert_eq!(world.told, told.map(|change| (b"k".to_vec(), change)));
 }
 
+/// A write to a key is told to who watches it, once, and as one of its watches has it: with the value unless all are without.
+#[test]
+fn a_write_is_told_to_each_watcher_of_the_key() {
+    let watch = |engine: &mut Engine, watcher: u64, prefix: &str, keys_only: bool| {
+        let ask = Event::WatchPrefix(WatchPrefix {
+            client: ClientId(watcher),
+            prefix: key(prefix),
+            goes_on: false,
+            keys_only,
+            sight: 7,
+            at_most: usize::MAX,
+        });
+        engine.handle(Moment(1), ask, &mut Vec::new());
+    };
+    let mut world = World::default();
+    let token = world.settp("k1");
+    let mut engine = world.engine;
+    for (watcher, prefix, keys_only) in [
+        (11, "k", true),
+        (11, "k1", false),
+        (12, "k", true),
+        (12, "k1", true),
+        (13, "k", false),
+        (13, "k1", true),
+        (14, "other", false),
+    ] {
+        watch(&mut engine, watcher, prefix, keys_only);
+    }
+    let mut written = |name: &str| {
+        let mut effects = Vec::new();
+        let key = key(name);
+        assert_eq!(engine.is_value_watched(key), name == "k1");
+        engine.handle(Moment(1), Event::Changed { key }, &mut effects);
+        effects
+    };
+    for nobodys in ["k2", "other"] {
+        assert_eq!(written(nobodys), []);
+    }
+    let [Effect::Presence(presence)] = &written("k1")[..] else {
+        panic!("one change is told");
+    };
+    assert_eq!(presence.change, PresenceChange::Set(token));
+    let viewers = presence.to.iter();
+    let mut viewers: Vec<_> = viewers
+        .map(|viewer| (viewer.client.0, viewer.keys_only))
+        .collect();
+    viewers.sort_unstable();
+    assert_eq!(viewers, [(11, false), (12, true), (13, false)]);
+}
+
+/// Nothing is left to visit for it: it is empty, and built.
+#[test]
+fn a_flush_ends_the_building_of_an_index_of_its_database_only() {
+    for (flushed, is_built) in [(Db(0), true), (Db(1), false)] {
+        let mut world = World::default();
+        world.engine.set_limits(limits(16));
+        for number in 0..2_000 {
+            world.settp(&format!("k{number}"));
+        }
+        assert_eq!(world.watch("k", false), Err(Refusal::IndexIncomplete));
+        let (db, by) = (Some(flushed), Cause::Server);
+        world.handle(Event::Flushed { db, by });
+        assert_eq!(world.engine.is_building_index(), !is_built);
+        world.engine.check_invariants();
+        if is_built {
+            assert!(
+                world
+                    .watch("k", false)
+                    .expect("an index")
+                    .entries
+                    .is_empty()
+            );
+        }
+    }
+}
+
 /// The shell returns fewer keys than the engine gave it: of the others the watcher is told when it has their page.
 #[test]
 fn who_was_given_a_part_of_a_page_is_told_of_the_keys_on_it() {

@@ -69,6 +69,35 @@ mod tests {
         assert!(first_token(4) < next && next <= first_token(5));
     }
 
+    /// What another server of the cluster has reached, every start from then on is ahead of; unless that is not credible.
+    #[test]
+    fn who_knows_what_another_server_has_reached_goes_on_above_that() {
+        let clock = Duration::from_secs(1_800_000_000);
+        let began_with = |observed: Token| {
+            let mut engine = Engine::default();
+            engine.observe_token(observed, clock);
+            engine.follow_clock(clock);
+            engine.tokens.following()
+        };
+        let alone = began_with(Token(0));
+        let ahead = Token(alone.0 + 1000);
+        assert!(began_with(ahead) >= ahead);
+        assert_eq!(began_with(Token(u64::MAX)), alone);
+        let mut engine = Engine::default();
+        assert_eq!(engine.reached_token(clock), None);
+        engine.begin_epoch(clock);
+        engine.apply_token(ahead);
+        assert_eq!(engine.reached_token(clock), Some(ahead));
+    }
+
+    #[test]
+    fn tokens_are_raised_no_further_than_the_clock_allows() {
+        let at = |seconds: u64| Engine::max_raise(Duration::from_secs(1_800_000_000 + seconds)).0;
+        let second = at(1) - at(0);
+        assert!(second > 0);
+        assert_eq!(at(5), at(0) + 5 * second);
+    }
+
     #[test]
     fn a_new_replica_is_told_the_last_token_once_and_only_if_there_is_one() {
         let mut engine = Engine::default();

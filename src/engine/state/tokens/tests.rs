@@ -28,6 +28,28 @@ fn tokens_rise_through_epochs_and_wrong_clocks() {
     assert_eq!(before.0 & ((1 << SEQUENCE_BITS) - 1), 3);
 }
 
+/// Nothing was granted in between, and the clock may stand still.
+#[test]
+fn each_start_begins_an_epoch_of_its_own() {
+    let mut tokens = Tokens::default();
+    let clock = Duration::from_secs(1_800_000_000);
+    let mut begin = || {
+        tokens.begin_epoch(clock);
+        tokens.epoch()
+    };
+    let first = begin();
+    assert_eq!((begin(), begin()), (first + 1, first + 2));
+}
+
+#[test]
+fn tokens_follow_the_clock_within_a_second() {
+    let of = |ms| as_token(ZERO + START_AHEAD + Duration::from_millis(ms));
+    let second = 1 << SEQUENCE_BITS;
+    let parts = [0, 250, 500, 1000, 1750].map(of);
+    let expected = [0, second / 4, second / 2, second, second * 7 / 4];
+    assert_eq!(parts, expected);
+}
+
 #[test]
 fn tokens_stay_below_2_to_the_53_until_2093() {
     let mut tokens = Tokens::default();

@@ -56,7 +56,7 @@ impl World {
     }
 
     /// The place in the list of the grant for which a connection stands still.
-    pub(super) fn blocking_grant(&self, who: Who) -> Option<usize> {
+    pub fn blocking_grant(&self, who: Who) -> Option<usize> {
         let mut all = self.grants.iter();
         all.position(|grant| grant.who == who && !grant.push)
     }
