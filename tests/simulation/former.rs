@@ -308,6 +308,55 @@ fn the_log_has_where_a_connection_was_from() {
     }
 }
 
+/// Who hears of a loss is told the key's name as of then, and whether that is the one it asked for.
+#[test]
+fn a_loss_says_whether_the_key_was_renamed() {
+    for is_renamed in [false, true] {
+        let mut server = Server::default();
+        server.acquire(1, "a", Mode::Temporary);
+        let by = Cause::Client(client(9));
+        let mut lost = key("a");
+        if is_renamed {
+            server.tell(Event::MovedFrom { key: lost });
+            lost = key("b");
+            server.tell(Event::MovedTo { key: lost, by });
+        }
+        server.orders.clear();
+        let why = Loss::Deleted;
+        server.tell(Event::Gone { key: lost, by, why });
+        let news = server.orders.iter().find_map(|order| match order {
+            Effect::Push { push, .. } => Some((push.key.as_key() == lost, push.news().clone())),
+            _ => None,
+        });
+        let name = match is_renamed {
+            true => NameFrom::Rename,
+            false => NameFrom::Request,
+        };
+        let expected = News::Lost(Kind::Temporary, Loss::Deleted, name);
+        assert_eq!(news, Some((true, expected)));
+    }
+}
+
+/// What the server counts as its memory grows with what is held, and is told from samples.
+#[test]
+fn the_memory_of_a_key_is_that_of_its_holds_and_waits() {
+    let mut server = Server::default();
+    let bytes = |server: &Server, samples| server.engine.bytes_of(key("a"), samples);
+    let mut sizes = vec![bytes(&server, 5)];
+    for number in 1..=3 {
+        server.acquire(number, "a", Mode::Shared);
+        sizes.push(bytes(&server, 5));
+        assert_eq!(bytes(&server, 1), bytes(&server, 5));
+    }
+    let each = sizes[2] - sizes[1];
+    assert!(sizes[0] == 0 && each > 8 && sizes[1] > each);
+    assert_eq!(sizes[3] - sizes[2], each);
+    server.acquire(4, "a", LOCK);
+    let waits = bytes(&server, 5) - sizes[3];
+    server.acquire(5, "a", LOCK);
+    assert!(bytes(&server, 5) > sizes[3] + waits);
+}
+
 /// A session's grace is told in full while it does not run.
 #[test]
 fn the_list_of_sessions_says_how_much_grace_is_left() {

@@ -425,6 +425,25 @@ fn the_names_of_pages_count_towards_the_limit_of_bytes() {
     world.engine.check_invariants();
 }
 
+/// A longer name takes the shorter one's place, so that only the difference counts.
+#[test]
+fn a_watch_that_goes_on_has_one_name_at_a_time() {
+    for (limit, fits) in [(7, true), (6, false)] {
+        let mut world = World::default();
+        world.engine.set_limits(Limits {
+            keys_per_page: 1,
+            watch_bytes_per_client: limit,
+            ..limits(100)
+        });
+        for name in ["a1", "a22222", "a3"] {
+            world.settp(name);
+        }
+        assert!(!world.watch("a", false).expect("room").is_last);
+        let next = world.watch("a", true);
+        assert_eq!(next.is_ok(), fits, "{next:?}");
+    }
+}
+
 #[test]
 fn who_sees_otherwise_watches_no_longer() {
     let mut world = World::default();

@@ -50,6 +50,12 @@ impl Trial {
                 ));
             }
         }
+        for all in [&known, &of_living] {
+            let each: BTreeSet<&KeyBuf> = all.iter().collect();
+            if each.len() < all.len() || !all.iter().all(|key| engine.knows(key.as_key())) {
+                return Err(format!("{all:?} has a key twice, or one that is not known"));
+            }
+        }
         Ok(())
     }
 

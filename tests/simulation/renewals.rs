@@ -414,3 +414,10 @@ fn who_waits_for_a_key_of_another_server_is_sent_there() {
     assert_eq!(world.heard, [], "nobody is granted it here");
     assert_eq!(world.engine.keys_of_the_living(), []);
 }
+
+#[test]
+fn without_temporary_keys_there_is_nothing_to_renew() {
+    let mut world = World::new(BACKSTOP_MS);
+    world.tell(Event::RenewAll);
+    assert_eq!(world.engine.deadline(), None);
+}

@@ -3,7 +3,8 @@
 
 use crate::former::{GRACE_MS, LOCK, NO_SESSION, Server, client, held, key, session};
 use tether::engine::{
-    Cause, Effect, Event, KeySnapshot, KeyState, Loss, Mode, News, Refusal, Reply,
+    Acquire, Attributes, Cause, Effect, Event, Form, KeySnapshot, KeyState, Limits, Loss, Mode,
+    News, Refusal, Reply, SessionId, SessionRecord, Terms, Token,
 };
 
 /// Watches keys that are not there.
@@ -77,6 +78,137 @@ fn a_replica_that_changes_its_master_knows_what_sessions_hold() {
     server.orders.clear();
     server.work();
     assert_eq!(server.orders, [Effect::Remove(key("c").to_owned())]);
+}
+
+/// How often it was taken, and how often in another mode, survive the server.
+#[test]
+fn what_a_session_holds_is_told_with_its_depths() {
+    let mut server = Server::default();
+    server.start(1, 1);
+    let attributes = Attributes {
+        reentrant: true,
+        ..Attributes::default()
+    };
+    for (mode, state) in [
+        (LOCK, KeyState::Absent),
+        (LOCK, KeyState::Lock),
+        (Mode::Shared, KeyState::Lock),
+        (LOCK, KeyState::Lock),
+    ] {
+        let asked = server.reply(Event::Acquire(Acquire {
+            client: client(1),
+            seen: &[KeySnapshot {
+                key: key("a"),
+                state,
+            }],
+            terms: Terms {
+                attributes,
+                ..Terms::of(mode)
+            },
+            value: b"",
+            wait: None,
+            form: Form::Lock,
+            in_command: true,
+        }));
+        assert!(matches!(asked, Reply::Integer(_)), "{asked:?}");
+    }
+    let depths = |server: &Server| {
+        let saved = server.saved();
+        let held = saved.iter().find_map(|record| match record {
+            SessionRecord::Held(held) => Some((held.depth, held.shared_below)),
+            _ => None,
+        });
+        held
+    };
+    assert_eq!(depths(&server), Some((3, 1)));
+    assert_eq!(depths(&Server::replica(&server.saved())), Some((3, 1)));
+}
+
+/// What a flush took they have no longer, though the engine has not looked at each of it.
+#[test]
+fn a_session_is_counted_without_what_a_flush_took() {
+    let counted = |ask: &dyn Fn(&mut Server) -> Reply| {
+        let mut server = Server::default();
+        server.start(1, 1);
+        for name in ["a", "b"] {
+            server.acquire(1, name, LOCK);
+        }
+        let (db, by) = (None, Cause::Server);
+        server.tell(Event::Flushed { db, by });
+        server.acquire(1, "c", LOCK);
+        server.orders.clear();
+        ask(&mut server)
+    };
+    let (client, session, later) = (client(1), SessionId(1), false);
+    let one = Reply::Integer(1);
+    let end = Event::EndSession { client, later };
+    assert_eq!(counted(&|server| server.reply(end)), one);
+    let kill = Event::KillSession { session, later };
+    assert_eq!(counted(&|server| server.reply(kill)), one);
+    assert_eq!(counted(&|server| server.resume(2, 1)), one);
+}
+
+/// Who is told of its end hears for what reason: a flush, and not its session's end.
+#[test]
+fn a_killed_session_is_told_of_each_loss_once() {
+    let mut server = Server::default();
+    server.start(1, 1);
+    server.engine.set_limits(Limits {
+        steps_per_event: 1,
+        ..Limits::default()
+    });
+    for name in ["a", "b", "c"] {
+        server.acquire(1, name, LOCK);
+    }
+    let (db, by) = (None, Cause::Server);
+    server.tell(Event::Flushed { db, by });
+    let mut lost = server.lost(1);
+    server.acquire(1, "d", LOCK);
+    let (session, later) = (SessionId(1), false);
+    server.tell(Event::KillSession { session, later });
+    while server.engine.is_flushing() {
+        server.tell(Event::Reap { steps: 1 });
+    }
+    lost.extend(server.lost(1));
+    lost.sort_by_key(|why| *why as usize);
+    let mut expected = [Loss::Flushed, Loss::Flushed, Loss::Flushed, Loss::Ended];
+    expected.sort_by_key(|why| *why as usize);
+    assert_eq!(lost, expected);
+}
+
+/// A lock that a session holds has its grant's token; an orphan has that of the file.
+#[test]
+fn only_of_an_orphan_the_token_is_what_another_server_tells() {
+    let saved = |server: &Server| {
+        let saved = server.saved();
+        saved.iter().find_map(|record| match record {
+            SessionRecord::Held(held) => Some(held.token),
+            _ => None,
+        })
+    };
+    let told = Token(1 << 40);
+    let inherit = |server: &mut Server, mode| {
+        let (key, token) = (key("a"), Some(told));
+        server.tell(Event::Inherited { key, mode, token });
+    };
+    let mut server = Server::replica(&[session(1), held(1, "a", LOCK)]);
+    let its = saved(&server);
+    inherit(&mut server, LOCK);
+    assert!(its.is_some() && saved(&server) == its);
+    let mut server = Server::default();
+    server.acquire(1, "a", Mode::Temporary);
+    let client = client(1);
+    server.tell(Event::Ended { client });
+    server.tell(Event::Demoted { redirect: false });
+    inherit(&mut server, Mode::Temporary);
+    assert_eq!(
+        server
+            .engine
+            .temporary_keys()
+            .next()
+            .map(|(_, token)| token),
+        Some(told)
+    );
 }
 
 #[test]

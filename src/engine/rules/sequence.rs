@@ -85,6 +85,45 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::{
+        ClientId, Db, Event, Form, KeySnapshot, KeyState, Mode, Moment, Reply, Terms,
+    };
+
+    /// The next request gets further; and a name that was made for a later token is granted with that one.
+    #[test]
+    fn a_token_whose_name_is_taken_is_used_up() {
+        let mut engine = Engine::default();
+        let mut ask = |ahead: u64, state: KeyState| {
+            let token = Token(engine.next_token_of_sequence().0 + ahead);
+            let name = SequenceName::new(b"n", token);
+            let (db, name) = (Db(0), name.bytes());
+            let key = Key { db, name };
+            let asked = Event::Acquire(Acquire {
+                client: ClientId(1),
+                seen: &[KeySnapshot { key, state }],
+                terms: Terms::of(Mode::Temporary),
+                value: b"",
+                wait: None,
+                form: Form::Sequence,
+                in_command: true,
+            });
+            let mut effects = Vec::new();
+            engine.handle(Moment(1), asked, &mut effects);
+            let reply = effects.pop();
+            let further = engine.next_token_of_sequence().0 - token.0;
+            match reply {
+                Some(Effect::Reply(Reply::Made { token: made, .. })) => {
+                    Ok((made == token, further))
+                }
+                Some(Effect::Reply(Reply::Refused(Refusal::SequenceTaken))) => Err(further),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(ask(0, KeyState::Other), Err(1));
+        assert_eq!(ask(0, KeyState::Absent), Ok((true, 1)));
+        assert_eq!(ask(5, KeyState::Absent), Ok((true, 1)));
+        assert_eq!(ask(7, KeyState::Other), Err(1));
+    }
 
     #[test]
     fn names_sort_as_tokens_do_and_tell_their_token() {

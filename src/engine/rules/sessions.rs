@@ -146,14 +146,12 @@ impl Engine {
         let Some(session) = session else {
             return effects.push(Effect::Reply(Reply::Refused(Refusal::NoSession)));
         };
-        self.sweep_holds_of(session, effects);
+        // Whatever a flush took is lost by that.
+        self.sweep_most_holds_of(session, usize::MAX, effects);
         let count = self.clients[session].hold_count.into();
         let holds: Vec<_> = self.holds.of_client(&self.clients, session).collect();
         for hold in holds {
-            // The sweep counts flushed keys as such.
-            if !self.keys.is_retired(self.holds[hold].key) {
-                self.notify_lost(hold, Loss::Ended, effects);
-            }
+            self.notify_lost(hold, Loss::Ended, effects);
         }
         self.end_held_by(session, later, Gone::Lost(Loss::Ended), effects);
         effects.push(Effect::Reply(Reply::Integer(count)));

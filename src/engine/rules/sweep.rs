@@ -116,13 +116,23 @@ impl Engine {
         owner: Id<Client>,
         effects: &mut Vec<Effect>,
     ) {
+        self.sweep_most_holds_of(owner, self.limits.steps_per_event.max(1), effects);
+    }
+
+    /// The same for up to `most` of them. O(holds).
+    pub(in crate::engine) fn sweep_most_holds_of(
+        &mut self,
+        owner: Id<Client>,
+        most: usize,
+        effects: &mut Vec<Effect>,
+    ) {
         if !self.keys.has_retired() {
             return;
         }
         let holds = self.holds.of_client(&self.clients, owner);
         let keys = holds.map(|hold| self.holds[hold].key);
         let retired = keys.filter(|key| self.keys.is_retired(*key));
-        let mut retired: Vec<_> = retired.take(self.limits.steps_per_event.max(1)).collect();
+        let mut retired: Vec<_> = retired.take(most).collect();
         // Holds with different labels share a key.
         retired.sort_unstable();
         retired.dedup();
@@ -195,12 +205,10 @@ impl Engine {
         }
     }
 
-    /// Whether an unheld key exists at a name, or may exist: then it cannot be granted. O(1).
+    /// Whether an unheld key exists at a name that was refreshed, or may exist, if the shell has to look: then it cannot be granted.
+    /// O(1).
     pub(in crate::engine) fn may_be_foreign(&self, name: Id<Name>) -> bool {
-        match self.keys.is_stale(name) {
-            true => !self.keys.is_absent_if_stale(name),
-            false => self.keys[name].is_foreign(),
-        }
+        self.keys.is_stale(name) || self.keys[name].is_foreign()
     }
 
     /// Whether the shell has to look at any name. O(1).

@@ -48,6 +48,7 @@ fn tokens_follow_the_clock_within_a_second() {
     let parts = [0, 250, 500, 1000, 1750].map(of);
     let expected = [0, second / 4, second / 2, second, second * 7 / 4];
     assert_eq!(parts, expected);
+    assert_eq!(as_token(Duration::MAX), END_OF_CLOCK);
 }
 
 #[test]
