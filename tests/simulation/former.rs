@@ -308,6 +308,35 @@ fn the_log_has_where_a_connection_was_from() {
     }
 }
 
+/// Each is lost once, by what came first, however late it is swept.
+#[test]
+fn what_a_flush_took_is_not_lost_by_the_end_that_follows() {
+    let lost = |flush_first: bool| {
+        let mut server = Server::default();
+        server.engine.set_limits(Limits {
+            steps_per_event: 1,
+            ..Limits::default()
+        });
+        let names = ["a", "b", "c", "d"];
+        for name in names {
+            server.acquire(1, name, LOCK);
+        }
+        let (client, db, by) = (client(1), None, Cause::Server);
+        let mut events = [Event::Flushed { db, by }, Event::Ended { client }];
+        if !flush_first {
+            events.reverse();
+        }
+        events.into_iter().for_each(|event| server.tell(event));
+        // As the shell counts what is held meanwhile.
+        let held = server.engine.gauges().held_keys;
+        server.work();
+        let by = |why| server.engine.totals().lost_by[why as usize];
+        (by(Loss::Flushed), by(Loss::Died), held)
+    };
+    assert_eq!(lost(true), (4, 0, 0));
+    assert_eq!(lost(false), (0, 4, 0));
+}
+
 /// Who hears of a loss is told the key's name as of then, and whether that is the one it asked for.
 #[test]
 fn a_loss_says_whether_the_key_was_renamed() {

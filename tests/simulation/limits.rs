@@ -306,3 +306,49 @@ fn who_would_wait_for_itself_is_told_whether_its_task_holds_the_lock_or_its_conn
     assert_eq!(refusal(by("1", t), by("2", t)), "deadlock");
     assert_eq!(refusal(by("1", t), by("2", u)), "standstill");
 }
+
+/// Each waits for what the other one holds: that is no standstill of one connection.
+#[test]
+fn who_would_close_a_circle_of_two_is_told_of_both() {
+    let mut server = Server::with(Limits::default());
+    let locked = [("a", KeyState::Lock), ("b", KeyState::Lock)];
+    let terms = || Terms::of(Mode::Exclusive);
+    server.acquire_by(CLIENT, &[("a", KeyState::Absent)], terms(), false);
+    server.acquire_by(OTHER, &[("b", KeyState::Absent)], terms(), false);
+    let waits = server.acquire_by(CLIENT, &locked[1..], terms(), true);
+    assert_eq!(waits, Reply::Null);
+    match server.acquire_by(OTHER, &locked[..1], terms(), true) {
+        Reply::Refused(Refusal::Deadlock { cycle }) => assert_eq!(cycle.len(), 2),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Of a lock that others hold too, any token up to the last one may be another's.
+#[test]
+fn a_token_is_raised_to_one_that_no_other_holder_had() {
+    let raised = |mode: Mode| {
+        let mut server = Server::with(Limits::default());
+        let first = server.acquire(&[("a", KeyState::Absent)], Terms::of(mode), false);
+        let Reply::Integer(first) = first else {
+            panic!("{first:?}");
+        };
+        for name in ["b", "c", "d"] {
+            let absent = [(name, KeyState::Absent)];
+            server.acquire(&absent, Terms::of(Mode::Exclusive), false);
+        }
+        let (token, most) = (Token(first as u64 + 1), server.0.last_token());
+        let reply = server.tell(Event::Raise(Raise {
+            client: CLIENT,
+            key: key("a"),
+            label: b"",
+            token,
+            most,
+        }));
+        match reply {
+            Some(Reply::Integer(token)) => token - first,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(raised(Mode::Exclusive), 1);
+    assert_eq!(raised(Mode::Shared), 4);
+}

@@ -138,6 +138,13 @@ impl Trial {
             return Err(format!("who waits for {spot:?}: not {is_waited_for}"));
         }
         let held = world.holds_at(spot);
+        let expires = (self.machine.things.get(&spot)).is_some_and(|thing| thing.expires);
+        let may_expire = (engine.may_be_expired(key), engine.may_any_be_expired());
+        // What was left behind goes in any case.
+        let is_kept = held.iter().any(|hold| !hold.is_left_behind());
+        if expires && is_kept && may_expire != (true, true) {
+            return Err(format!("{spot:?} has a time to live: {may_expire:?}"));
+        }
         let is_unclaimed = held.is_empty() && !is_waited_for;
         if engine.is_unclaimed(key) != is_unclaimed && !engine.has_work(self.machine.now) {
             return Err(format!("{spot:?} can be made: not {is_unclaimed}"));

@@ -212,13 +212,11 @@ impl Engine {
         self.sessions.set_end(&mut self.timers, session, end);
     }
 
-    /// Starts the grace of each detached session whose grace does not run yet.
+    /// Starts the grace of each detached session: none runs on a replica, or while data are loaded.
     pub(in crate::engine) fn begin_all_graces(&mut self) {
         let detached = self.sessions.iter().map(|(session, _)| session);
         let detached: Vec<_> = detached
-            .filter(|id| {
-                self.clients[*id].attached().is_none() && !self.sessions.is_running_out(*id)
-            })
+            .filter(|id| self.clients[*id].attached().is_none())
             .collect();
         for session in detached {
             self.begin_grace(session);

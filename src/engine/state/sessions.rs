@@ -150,12 +150,6 @@ impl Sessions {
         session.is_some_and(|session| session.ends.is_some_and(|end| end <= now))
     }
 
-    /// Whether its grace runs or has expired.
-    pub fn is_running_out(&self, owner: Id<Client>) -> bool {
-        let session = self.all.get(&owner);
-        session.is_some_and(|session| session.ends.is_some())
-    }
-
     /// The ends of graces, for tests.
     pub fn ends(&self) -> impl Iterator<Item = (Moment, Timer)> {
         self.iter()
