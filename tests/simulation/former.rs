@@ -308,6 +308,46 @@ fn the_log_has_where_a_connection_was_from() {
     }
 }
 
+/// Who resumes a session without NOTIFY hears of no loss, but of those that it takes again with NOTIFY.
+#[test]
+fn who_takes_a_lock_again_hears_of_its_loss() {
+    for again in [false, true] {
+        let mut server = Server::default();
+        server.start(1, 1);
+        let attributes = Attributes {
+            reentrant: true,
+            notify: true,
+        };
+        let ask = |server: &mut Server, number, state| {
+            server.reply(Event::Acquire(Acquire {
+                client: client(number),
+                seen: &[KeySnapshot {
+                    key: key("a"),
+                    state,
+                }],
+                terms: Terms {
+                    attributes,
+                    ..Terms::of(LOCK)
+                },
+                value: b"",
+                wait: None,
+                form: Form::Lock,
+                in_command: true,
+            }))
+        };
+        ask(&mut server, 1, KeyState::Absent);
+        server.resume(2, 1);
+        if again {
+            ask(&mut server, 2, KeyState::Lock);
+        }
+        server.orders.clear();
+        let (session, later) = (SessionId(1), false);
+        server.tell(Event::KillSession { session, later });
+        let expected = if again { &[Loss::Ended][..] } else { &[] };
+        assert_eq!(server.lost(2), expected);
+    }
+}
+
 /// Each is lost once, by what came first, however late it is swept.
 #[test]
 fn what_a_flush_took_is_not_lost_by_the_end_that_follows() {

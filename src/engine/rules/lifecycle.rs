@@ -402,3 +402,32 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Db, Event, KeySnapshot, KeyState, Moment};
+
+    /// However many come and go, nothing is remembered of them.
+    #[test]
+    fn of_who_holds_and_watches_nothing_no_record_is_left() {
+        let mut engine = Engine::default();
+        let mut effects = Vec::new();
+        let (db, name) = (Db(0), b"k".as_slice());
+        let key = Key { db, name };
+        let state = KeyState::Absent;
+        let seen = &[KeySnapshot { key, state }];
+        for number in 1..=100 {
+            let client = ClientId(number);
+            for event in [
+                Event::Watch { client, seen },
+                Event::UnwatchAll { client },
+                Event::Ended { client },
+            ] {
+                engine.handle(Moment(number), event, &mut effects);
+            }
+        }
+        assert_eq!(engine.clients.iter().count(), 0);
+        assert_eq!(engine.keys.name_count(), 0);
+    }
+}

@@ -83,7 +83,14 @@ mod tests {
         assert_eq!(counts[18..], [(Some(24 * HOUR), 5), (None, 6)]);
         assert_eq!(durations.count(), 6);
         assert_eq!(durations.sum_us(), 48 * HOUR + 4 * SECOND + 2 * MS + 2);
-        assert!(BOUNDS_US.is_sorted());
+        // As they are told, so that a day is 86400.
+        let milliseconds = BOUNDS_US.map(|bound| bound / 1000);
+        let expected = [
+            1, 5, 10, 50, 100, 500, 1_000, 5_000, 10_000, 30_000, 60_000, 300_000, 600_000,
+            1_800_000, 3_600_000, 10_800_000, 21_600_000, 43_200_000, 86_400_000,
+        ];
+        assert_eq!(milliseconds, expected);
+        assert!(BOUNDS_US.iter().all(|bound| bound % 1000 == 0));
     }
 
     #[test]
