@@ -114,11 +114,10 @@ fn what_a_session_holds_is_told_with_its_depths() {
     }
     let depths = |server: &Server| {
         let saved = server.saved();
-        let held = saved.iter().find_map(|record| match record {
+        saved.iter().find_map(|record| match record {
             SessionRecord::Held(held) => Some((held.depth, held.shared_below)),
             _ => None,
-        });
-        held
+        })
     };
     assert_eq!(depths(&server), Some((3, 1)));
     assert_eq!(depths(&Server::replica(&server.saved())), Some((3, 1)));
