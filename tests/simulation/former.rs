@@ -424,6 +424,29 @@ fn the_memory_of_a_key_is_that_of_its_holds_and_waits() {
     let waits = bytes(&server, 5) - sizes[3];
     server.acquire(5, "a", LOCK);
     assert!(bytes(&server, 5) > sizes[3] + waits);
+    // A label takes its own bytes, and those of the record that has it.
+    let mut labelled = |name: &'static str, label: &[u8]| {
+        server.reply(Event::Acquire(Acquire {
+            client: client(9),
+            seen: &[KeySnapshot {
+                key: key(name),
+                state: KeyState::Absent,
+            }],
+            terms: Terms {
+                label,
+                ..Terms::of(LOCK)
+            },
+            value: b"",
+            wait: None,
+            form: Form::Lock,
+            in_command: true,
+        }));
+        server.engine.bytes_of(key(name), 5)
+    };
+    let without = labelled("b", b"");
+    let long = [("c", 100), ("d", 300)].map(|(name, bytes)| labelled(name, &vec![b'x'; bytes]));
+    assert!(long[0] > without + 100);
+    assert_eq!(long[1] - long[0], 200);
 }
 
 /// A session's grace is told in full while it does not run.

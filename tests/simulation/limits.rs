@@ -98,15 +98,17 @@ fn a_connection_has_so_many_keys() {
     let limit = 4;
     let mut server = Server::with(Limits {
         keys_per_client: limit,
+        // So that a flush is not swept at once.
+        steps_per_event: 1,
         ..Limits::default()
     });
     let terms = || Terms::of(Mode::Exclusive);
     let refused = Reply::Refused(Refusal::TooManyKeys { limit });
+    server.acquire_by(OTHER, &[("its", KeyState::Absent)], terms(), false);
     for name in ["a", "b"] {
         let granted = server.acquire(&[(name, KeyState::Absent)], terms(), false);
         assert!(matches!(granted, Reply::Integer(token) if token > 0));
     }
-    server.acquire_by(OTHER, &[("its", KeyState::Absent)], terms(), false);
     let waits = server.acquire(&[("its", KeyState::Lock)], terms(), true);
     assert_eq!(waits, Reply::Null);
     let two = ["c", "d"].map(|name| (name, KeyState::Absent));
@@ -117,6 +119,7 @@ fn a_connection_has_so_many_keys() {
     // What a flush took is held no longer.
     let (db, by) = (None, Cause::Server);
     server.tell(Event::Flushed { db, by });
+    assert!(server.0.is_flushing());
     let granted = server.acquire(&two[1..], terms(), false);
     assert!(matches!(granted, Reply::Integer(token) if token > 0));
 }

@@ -259,6 +259,9 @@ fn a_push_that_has_waited_is_wanted_by_who_still_watches() {
     assert_eq!(all(&world), [false, false, false, true]);
     let push = Push::new(key("k1").to_owned(), News::Added, b"");
     assert!(world.engine.wants(WATCHER, &push), "of another watch");
+    // A flush is told of each prefix that is watched, not of others that begin as one of them does.
+    world.watch("k", false).expect("an index");
+    assert!(!wants(&world, "k1", PresenceChange::Flushed));
 }
 
 /// Its master says who holds a key: only what changes is told.

@@ -416,6 +416,17 @@ fn who_waits_for_a_key_of_another_server_is_sent_there() {
 }
 
 #[test]
+fn without_a_backstop_no_time_to_live_is_restored() {
+    for (backstop_ms, expected) in [(BACKSTOP_MS, Some(BACKSTOP_MS)), (0, None)] {
+        let mut world = World::new(backstop_ms);
+        world.settp(1, "a");
+        world.ends.clear();
+        world.tell(Event::Untimed { key: key("a") });
+        assert_eq!(world.left_ms("a"), expected);
+    }
+}
+
+#[test]
 fn without_temporary_keys_there_is_nothing_to_renew() {
     let mut world = World::new(BACKSTOP_MS);
     world.tell(Event::RenewAll);

@@ -129,22 +129,26 @@ fn a_session_is_counted_without_what_a_flush_took() {
     let counted = |ask: &dyn Fn(&mut Server) -> Reply| {
         let mut server = Server::default();
         server.start(1, 1);
+        server.engine.set_limits(Limits {
+            steps_per_event: 1,
+            ..Limits::default()
+        });
         for name in ["a", "b"] {
             server.acquire(1, name, LOCK);
         }
         let (db, by) = (None, Cause::Server);
+        server.acquire(2, "c", LOCK);
         server.tell(Event::Flushed { db, by });
-        server.acquire(1, "c", LOCK);
-        server.orders.clear();
+        assert!(server.engine.is_flushing());
         ask(&mut server)
     };
     let (client, session, later) = (client(1), SessionId(1), false);
-    let one = Reply::Integer(1);
+    let none = Reply::Integer(0);
     let end = Event::EndSession { client, later };
-    assert_eq!(counted(&|server| server.reply(end)), one);
+    assert_eq!(counted(&|server| server.reply(end)), none);
     let kill = Event::KillSession { session, later };
-    assert_eq!(counted(&|server| server.reply(kill)), one);
-    assert_eq!(counted(&|server| server.resume(2, 1)), one);
+    assert_eq!(counted(&|server| server.reply(kill)), none);
+    assert_eq!(counted(&|server| server.resume(2, 1)), none);
 }
 
 /// Who is told of its end hears for what reason: a flush, and not its session's end.
@@ -208,6 +212,17 @@ fn only_of_an_orphan_the_token_is_what_another_server_tells() {
             .map(|(_, token)| token),
         Some(told)
     );
+}
+
+/// A master's connection holds it now, which cannot be unless the session has lost it.
+#[test]
+fn a_temporary_key_that_was_created_anew_is_no_sessions() {
+    let its = [session(1), held(1, "a", Mode::Temporary)];
+    let mut server = Server::replica(&its);
+    server.inherit("a", Mode::Temporary);
+    assert_eq!(server.holds(), (1, 0));
+    let is_held = |record: &SessionRecord| matches!(record, SessionRecord::Held(_));
+    assert!(!server.saved().iter().any(is_held));
 }
 
 #[test]

@@ -107,6 +107,7 @@ mod tests {
     fn what_nobody_waits_for_any_more_is_forgotten_on_the_way() {
         let mut engine = Engine::default();
         tell(&mut engine, 0, Event::Quarantine { ms: 1_000_000 });
+        ask(&mut engine, 0, "awaited", Some(2_000_000));
         for n in 0..10_000 {
             ask(&mut engine, n * 2, &n.to_string(), Some(1));
             tell(&mut engine, n * 2 + 1, Event::Tick);
@@ -118,6 +119,15 @@ mod tests {
             engine.keys.name_count()
         );
         tell(&mut engine, 1_000_000, Event::Tick);
+        tell(&mut engine, 1_000_000, Event::Work { steps: 1000 });
+        assert_eq!(
+            engine.gauges().waiters,
+            0,
+            "it is granted what it waits for"
+        );
+        assert_eq!(engine.gauges().holds, 1);
+        let client = ClientId(7);
+        tell(&mut engine, 1_000_000, Event::Ended { client });
         tell(&mut engine, 1_000_000, Event::Work { steps: 1000 });
         assert!(engine.is_idle());
     }

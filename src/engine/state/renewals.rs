@@ -85,3 +85,21 @@ impl Renewals {
         self.begin(on_time.max(earliest), slots);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slots_of_a_pass_are_due_evenly() {
+        let at = |ms: u64| Moment(ms * 1000);
+        let mut renewals = Renewals {
+            backstop_ms: 6_000,
+            pass: None,
+        };
+        renewals.begin(at(10), 400);
+        let pass = renewals.pass.expect("a pass");
+        let due = [10, 11, 260, 510, 1_009, 1_010, 5_000].map(|ms| pass.due(at(ms)));
+        assert_eq!(due, [0, 0, 100, 200, 399, 400, 400]);
+    }
+}

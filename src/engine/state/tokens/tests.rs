@@ -48,7 +48,26 @@ fn tokens_follow_the_clock_within_a_second() {
     let parts = [0, 250, 500, 1000, 1750].map(of);
     let expected = [0, second / 4, second / 2, second, second * 7 / 4];
     assert_eq!(parts, expected);
-    assert_eq!(as_token(Duration::MAX), END_OF_CLOCK);
+    // However late it is, no second leads back to early tokens.
+    for late in [Duration::MAX, EPOCH_ZERO + Duration::from_secs(1 << 43)] {
+        assert_eq!(
+            as_token(late) >> SEQUENCE_BITS,
+            END_OF_CLOCK >> SEQUENCE_BITS
+        );
+    }
+}
+
+/// Outside clusters, where no other server's tokens matter, a clock that was wrong leaves no trace once it is right again.
+#[test]
+fn a_clock_that_was_behind_for_a_while_does_not_push_epochs_ahead() {
+    let mut tokens = Tokens::default();
+    let mut begin = |seconds| {
+        tokens.begin_epoch(Duration::from_secs(seconds));
+        tokens.epoch()
+    };
+    let first = begin(1_900_000_000);
+    assert_eq!(begin(5), first + 1);
+    assert_eq!(begin(1_900_000_010), first + 10);
 }
 
 #[test]
