@@ -1089,6 +1089,35 @@ fn the_end_of_a_session_withdraws_few_of_very_many_pending_grants_at_once() {
     );
 }
 
+/// The rest is withdrawn with its time, and told to nobody.
+#[test]
+fn who_is_gone_is_told_of_no_grant_that_is_withdrawn() {
+    const MANY: usize = 100;
+    let mut server = Server::default();
+    server.engine.set_limits(Limits {
+        steps_per_event: 10,
+        ..Limits::default()
+    });
+    server.tell(Event::Replicas { count: 1 });
+    server.start(1, 1);
+    for number in 0..MANY {
+        let (db, name) = (Db(0), number.to_string());
+        let name = name.as_bytes();
+        let (limit_ms, push) = (None, true);
+        server.acquire_pending(1, Key { db, name }, Some(Wait { limit_ms, push }));
+    }
+    let client = client(1);
+    server.tell(Event::Ended { client });
+    let left = server.engine.gauges().grants_pending;
+    assert!((1..MANY).contains(&left), "{left}");
+    server.orders.clear();
+    while server.engine.gauges().grants_pending > 0 {
+        server.pass(GRACE_MS);
+    }
+    let is_push = |order: &Effect| matches!(order, Effect::Push { .. } | Effect::Answer { .. });
+    assert!(!server.orders.iter().any(is_push), "{:?}", server.orders);
+}
+
 /// A flush of very much ends holds in slices, and what it has not come to yet is gone all the same.
 #[test]
 fn what_a_flush_has_deleted_is_not_granted_by_an_acknowledgement() {
