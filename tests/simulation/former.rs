@@ -1118,6 +1118,147 @@ fn who_is_gone_is_told_of_no_grant_that_is_withdrawn() {
     assert!(!server.orders.iter().any(is_push), "{:?}", server.orders);
 }
 
+/// However late they are: of what it would not be told, nobody is told that it has it.
+#[test]
+fn an_acknowledgement_after_another_connection_resumed_the_session_grants_nothing() {
+    const MANY: usize = 100;
+    let mut server = Server::default();
+    server.engine.set_limits(Limits {
+        steps_per_event: 10,
+        ..Limits::default()
+    });
+    server.tell(Event::Replicas { count: 1 });
+    server.start(1, 1);
+    for number in 0..MANY {
+        let (db, name) = (Db(0), number.to_string());
+        let name = name.as_bytes();
+        let (limit_ms, push) = (None, true);
+        server.acquire_pending(1, Key { db, name }, Some(Wait { limit_ms, push }));
+    }
+    server.resume(2, 1);
+    server.orders.clear();
+    let pending = server.engine.grants_due(Moment(u64::MAX), MANY);
+    assert!((1..MANY).contains(&pending.len()), "{}", pending.len());
+    for grant in pending {
+        let (token, replicas) = (grant.token, 1);
+        server.tell(Event::Acknowledged { token, replicas });
+    }
+    let is_granted = |order: &Effect| match order {
+        Effect::Push { push, .. } => matches!(push.news(), News::Granted(..)),
+        _ => false,
+    };
+    assert!(!server.orders.iter().any(is_granted), "{:?}", server.orders);
+    assert_eq!(server.engine.gauges().grants_pending, 0);
+    server.work();
+    assert_eq!(server.holds(), (0, 0));
+}
+
+/// Replicas know of it as the session's, and are told that it is not.
+#[test]
+fn a_withdrawn_grant_is_freed_on_replicas() {
+    let mut server = Server::default();
+    server.acquire_acked();
+    server.pass(GRACE_MS);
+    server.orders.clear();
+    server.work();
+    let freed = server.orders.iter().find_map(|order| match order {
+        Effect::Replicate(record) => match &**record {
+            SessionRecord::Freed { session, .. } => Some(*session),
+            _ => None,
+        },
+        Effect::Remove(_) => Some(SessionId(0)),
+        _ => None,
+    });
+    assert!(freed.is_some(), "{:?}", server.orders);
+}
+
+/// It is the same key for the next holder, and not written anew.
+#[test]
+fn a_lock_that_passes_on_stays_as_it_is() {
+    let mut server = Server::default();
+    server.acquire(1, "a", LOCK);
+    server.acquire(2, "a", LOCK);
+    let released = server.reply(Event::Release {
+        client: client(1),
+        key: key("a"),
+        label: b"",
+        all: true,
+    });
+    assert_eq!(released, Reply::Integer(0));
+    let is_write = |order: &Effect| {
+        matches!(
+            order,
+            Effect::Make { .. } | Effect::MakeLock { .. } | Effect::Remove(_)
+        )
+    };
+    assert!(!server.orders.iter().any(is_write), "{:?}", server.orders);
+    assert_eq!(server.engine.holders(key("a")).to_vec(), [client(2)]);
+}
+
+/// Its owner hears of the loss before it hears that it has the key again.
+#[test]
+fn what_a_flush_took_is_lost_before_its_owner_takes_it_again() {
+    let mut server = Server::default();
+    server.engine.set_limits(Limits {
+        steps_per_event: 1,
+        ..Limits::default()
+    });
+    for name in ["a", "b", "c", "d"] {
+        server.acquire(1, name, LOCK);
+    }
+    let (db, by) = (None, Cause::Server);
+    server.tell(Event::Flushed { db, by });
+    let reply = server.acquire(1, "d", LOCK);
+    assert!(matches!(reply, Reply::Integer(_)), "{reply:?}");
+    let lost = server.orders.iter().position(|order| match order {
+        Effect::Push { push, .. } => push.key.as_key() == key("d"),
+        _ => false,
+    });
+    let granted = server
+        .orders
+        .iter()
+        .position(|order| matches!(order, Effect::CreateKey { .. }));
+    assert!(lost.is_some() && lost < granted, "{:?}", server.orders);
+}
+
+/// Of several keys one was held and the others free: all are free after the flush, whatever it comes to first.
+#[test]
+fn who_waits_for_several_keys_is_served_after_a_flush_in_slices() {
+    let names = ["a", "b", "c", "d", "e"];
+    for held in names {
+        let mut server = Server::default();
+        server.engine.set_limits(Limits {
+            steps_per_event: 1,
+            ..Limits::default()
+        });
+        server.acquire(1, held, LOCK);
+        let seen = names.map(|name| KeySnapshot {
+            key: key(name),
+            state: match name == held {
+                true => KeyState::Lock,
+                false => KeyState::Absent,
+            },
+        });
+        let (limit_ms, push) = (None, true);
+        server.tell(Event::Acquire(Acquire {
+            client: client(2),
+            seen: &seen,
+            terms: Terms::of(LOCK),
+            value: b"",
+            wait: Some(Wait { limit_ms, push }),
+            form: Form::Lock,
+            in_command: true,
+        }));
+        let (db, by) = (None, Cause::Server);
+        server.tell(Event::Flushed { db, by });
+        while server.engine.is_flushing() || server.engine.has_work(server.now) {
+            server.tell(Event::Reap { steps: 1 });
+            server.work();
+        }
+        assert_eq!(server.holds(), (0, names.len()), "{held}");
+    }
+}
+
 /// A flush of very much ends holds in slices, and what it has not come to yet is gone all the same.
 #[test]
 fn what_a_flush_has_deleted_is_not_granted_by_an_acknowledgement() {

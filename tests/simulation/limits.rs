@@ -308,6 +308,14 @@ fn who_would_wait_for_itself_is_told_whether_its_task_holds_the_lock_or_its_conn
     assert_eq!(refusal(by("1", None), by("2", None)), "standstill");
     assert_eq!(refusal(by("1", t), by("2", t)), "deadlock");
     assert_eq!(refusal(by("1", t), by("2", u)), "standstill");
+    // A task of that name on another connection is another task.
+    let mut server = Server::with(Limits::default());
+    server.acquire(&[("a", KeyState::Absent)], by("1", t), false);
+    server.acquire_by(OTHER, &[("b", KeyState::Absent)], by("1", u), false);
+    let both = ["a", "b"].map(|name| (name, KeyState::Lock));
+    let refused = server.acquire(&both, by("2", u), true);
+    let standstill = matches!(refused, Reply::Refused(Refusal::Standstill(_)));
+    assert!(standstill, "{refused:?}");
 }
 
 /// Each waits for what the other one holds: that is no standstill of one connection.

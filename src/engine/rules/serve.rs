@@ -177,7 +177,6 @@ impl Engine {
         }
         let mut done = 0;
         while let Some(waiter) = self.first_living_waiter(name) {
-            self.refresh_for(waiter, effects);
             if !self.can_serve(waiter) {
                 break;
             }

@@ -8,7 +8,7 @@
 
 use crate::engine::effect::Effect;
 use crate::engine::limits::Budget;
-use crate::engine::state::rows::{Client, HeldKey, Hold, Name, Waiter};
+use crate::engine::state::rows::{Client, HeldKey, Hold, Name};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
 use crate::engine::tables::Engine;
@@ -196,17 +196,7 @@ impl Engine {
         self.set_state(name, state, effects);
     }
 
-    /// Refreshes all names of a waiter that may be served.
-    pub(in crate::engine) fn refresh_for(&mut self, waiter: Id<Waiter>, effects: &mut Vec<Effect>) {
-        if self.keys.has_stale() {
-            for name in &*self.queues.names_of(waiter).collect::<Few<_>>() {
-                self.refresh(*name, effects);
-            }
-        }
-    }
-
-    /// Whether an unheld key exists at a name that was refreshed, or may exist, if the shell has to look: then it cannot be granted.
-    /// O(1).
+    /// Whether an unheld key exists at a name, or may exist, since the name is stale: then it cannot be granted. O(1).
     pub(in crate::engine) fn may_be_foreign(&self, name: Id<Name>) -> bool {
         self.keys.is_stale(name) || self.keys[name].is_foreign()
     }
