@@ -86,7 +86,7 @@ conform() {
         for server in $SERVERS; do
             if [ "$server" = devserver ]; then
                 cargo build --quiet --package tether-cli
-                servers+=("$(realpath "${CARGO_TARGET_DIR:-target}/debug/tether")")
+                servers+=("$(scripts/need.sh --target)/debug/tether")
             else
                 scripts/servers.sh "$server"
                 servers+=("$PWD/.servers/$server/redis-server")

@@ -16,8 +16,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ROOT=$PWD
 SERVER=${TETHER_SERVER:-}
 [ -n "$SERVER" ] || SERVER=$(scripts/need.sh --server-path) || true
-TETHER_SERVER=$SERVER TETHER_MODULE=${TETHER_MODULE:-$ROOT/target/debug/libtether.so}
-TETHER_PROGRAM=${TETHER_PROGRAM:-$ROOT/target/debug/tether}
+built=$(scripts/need.sh --target)/debug
+TETHER_SERVER=$SERVER TETHER_MODULE=${TETHER_MODULE:-$built/libtether.so} TETHER_PROGRAM=${TETHER_PROGRAM:-$built/tether}
 export TETHER_SERVER TETHER_MODULE TETHER_PROGRAM GOFLAGS="${GOFLAGS:-} -buildvcs=false"
 
 scripts/need.sh go cc

@@ -19,6 +19,7 @@
 #   scripts/need.sh openssl                  to make certificates for tests
 #   scripts/need.sh --server-path            prints the server that `make run` and `make test` use
 #   scripts/need.sh --llvm-profdata          prints which one there is
+#   scripts/need.sh --target                 prints the folder that cargo builds in: CARGO_TARGET_DIR may name another than target
 #
 # It installs nothing that is there already, and says what to do by hand where it can do nothing.
 set -euo pipefail
@@ -26,6 +27,18 @@ set -euo pipefail
 say() { printf 'need: %s\n' "$*" >&2; }
 
 # ---- is it there? ---------------------------------------------------------------------------------------------
+
+# Where cargo builds, as it says itself; without cargo, where it would.
+target() {
+    local root
+    root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+    if command -v cargo >/dev/null; then
+        cargo metadata --manifest-path "$root/Cargo.toml" --format-version 1 --no-deps |
+            sed 's/.*"target_directory":"\([^"]*\)".*/\1/'
+    else
+        echo "$root/target"
+    fi
+}
 
 # The first server on PATH that the module can be loaded into: Redis 7.0 or later; every Valkey.
 server_path() {
@@ -204,6 +217,7 @@ install_with_apt() {
 
 case ${1:-} in
     --server-path) server_path; exit ;;
+    --target) target; exit ;;
     --llvm-profdata) profdata_path; exit ;;
 esac
 

@@ -41,7 +41,7 @@ if [ "${1:-}" = --conform ]; then
     exec python3 ../protocol/conform/conform.py --server "$SERVER" --module "$MODULE" "$@" -- node ../protocol/conform/adapters/node.mjs
 fi
 
-export TETHER_PROGRAM=${TETHER_PROGRAM:-$ROOT/target/debug/tether}
+export TETHER_PROGRAM=${TETHER_PROGRAM:-$("$ROOT/scripts/need.sh" --target)/debug/tether}
 [ "$tests" = vectors ] || [ -x "$TETHER_PROGRAM" ] || (cd "$ROOT" && cargo build --quiet --package tether-cli)
 
 report=$(mktemp)

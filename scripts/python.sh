@@ -84,8 +84,8 @@ if [ "${1:-}" = --conform ]; then
 fi
 
 # `tether devserver`, for the tests of tether_locks.testing, if it is built.
-for build in release debug; do
-    [ -n "${TETHER_PROGRAM:-}" ] || [ ! -x "target/$build/tether" ] || export TETHER_PROGRAM=$PWD/target/$build/tether
+for built in "$(scripts/need.sh --target)"/{release,debug}/tether; do
+    [ -n "${TETHER_PROGRAM:-}" ] || [ ! -x "$built" ] || export TETHER_PROGRAM=$built
 done
 
 failed=()

@@ -50,7 +50,7 @@ unknown() {
 qualified=
 if unknown; then
     cargo build --quiet --release --package tether-cli
-    qualified=$(target/release/tether qualify --if-needed --server "$server" --module target/release/libtether.so |
+    qualified=$("$(scripts/need.sh --target)/release/tether" qualify --if-needed --server "$server" --module target/release/libtether.so |
         sed -n 's/^tether\.qualified //p') || true
 fi
 # Nothing is saved, so that no file is left here.

@@ -24,8 +24,9 @@ case ${1:-} in
         shift
         [ -n "${TETHER_SERVER:-}" ] || TETHER_SERVER=$(scripts/need.sh --server-path)
         cargo build --quiet -p tether-client --example conform
+        built=$(scripts/need.sh --target)/debug
         exec python3 -B clients/protocol/conform/conform.py --server "$TETHER_SERVER" \
-            --module "${TETHER_MODULE:-target/debug/libtether.so}" "$@" -- "${CARGO_TARGET_DIR:-target}/debug/examples/conform"
+            --module "${TETHER_MODULE:-$built/libtether.so}" "$@" -- "$built/examples/conform"
         ;;
 esac
 # Its feature `testing` starts this program.

@@ -42,7 +42,7 @@ slice release 300 "scripts/release.sh clients/*/Cargo.toml clients/*/package.jso
 slice stock-clients 300 "tests/clients/* docs/clients.md src/command/*" make clients
 slice command-line-valkey-9.1 200 "$CLIENTS" "scripts/servers.sh valkey-9.1 && SERVER=.servers/valkey-9.1/redis-server scripts/test.sh --rust"
 for server in $SERVERS; do
-    slice "qualify-$server" 60 "src/shell/sys/* src/shell/delivery/* clients/cli/src/qualify/* scripts/servers.sh" "scripts/servers.sh $server && cargo build --package tether --package tether-cli && target/debug/tether qualify --server .servers/$server/redis-server --module target/debug/libtether.so"
+    slice "qualify-$server" 60 "src/shell/sys/* src/shell/delivery/* clients/cli/src/qualify/* scripts/servers.sh" "scripts/servers.sh $server && cargo build --package tether --package tether-cli && built=\$(scripts/need.sh --target)/debug && \$built/tether qualify --server .servers/$server/redis-server --module \$built/libtether.so"
 done
 slice conform 260 "$MODULE clients/protocol/* scripts/conform.sh" make conform
 for client in rust python go node java c; do

@@ -109,7 +109,7 @@ scripts/need.sh "${tools[@]}" || echo "test: going on without; the tests that ne
 export PATH=$PATH:/usr/sbin:/sbin # an ordinary user's PATH on Debian lacks `ip`
 
 scripts/need.sh cargo cc libclang
-target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
+target=$(scripts/need.sh --target)
 module_given=${TETHER_MODULE:-}
 module_built=$target/debug/deps/libtether.so
 export TETHER_MODULE=${module_given:-$module_built}

@@ -1153,12 +1153,34 @@ fn an_acknowledgement_after_another_connection_resumed_the_session_grants_nothin
     assert_eq!(server.holds(), (0, 0));
 }
 
-/// Replicas know of it as the session's, and are told that it is not.
+/// Replicas know of it as the session's, and the key stays: they are told whose it is not.
 #[test]
 fn a_withdrawn_grant_is_freed_on_replicas() {
     let mut server = Server::default();
-    server.acquire_acked();
-    server.pass(GRACE_MS);
+    server.start(1, 1);
+    server.acquire(9, "a", Mode::Shared);
+    server.tell(Event::Replicas { count: 1 });
+    let acks = AskedAcks {
+        replicas: NonZeroU32::MIN,
+        timeout_ms: 1000,
+    };
+    let pending = server.reply(Event::Acquire(Acquire {
+        client: client(1),
+        seen: &[KeySnapshot {
+            key: key("a"),
+            state: KeyState::Lock,
+        }],
+        terms: Terms {
+            acks: Some(acks),
+            ..Terms::of(Mode::Shared)
+        },
+        value: b"",
+        wait: None,
+        form: Form::Lock,
+        in_command: true,
+    }));
+    assert_eq!(pending, Reply::Null);
+    server.pass(1000);
     server.orders.clear();
     server.work();
     let freed = server.orders.iter().find_map(|order| match order {
@@ -1166,10 +1188,10 @@ fn a_withdrawn_grant_is_freed_on_replicas() {
             SessionRecord::Freed { session, .. } => Some(*session),
             _ => None,
         },
-        Effect::Remove(_) => Some(SessionId(0)),
         _ => None,
     });
-    assert!(freed.is_some(), "{:?}", server.orders);
+    assert_eq!(freed, Some(SessionId(1)), "{:?}", server.orders);
+    assert_eq!(server.engine.holders(key("a")).to_vec(), [client(9)]);
 }
 
 /// It is the same key for the next holder, and not written anew.
