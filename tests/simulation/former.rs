@@ -1243,6 +1243,36 @@ fn what_a_flush_took_is_lost_before_its_owner_takes_it_again() {
     assert!(lost.is_some() && lost < granted, "{:?}", server.orders);
 }
 
+/// What it says of one key frees another one for who waited for both: it is not granted what it saw free before that.
+#[test]
+fn a_request_that_shows_that_a_key_is_gone_finds_the_others_as_they_are_then() {
+    let mut server = Server::default();
+    let ask = |server: &mut Server, number, b| {
+        let seen = [("a", KeyState::Absent), ("b", b)].map(|(name, state)| KeySnapshot {
+            key: key(name),
+            state,
+        });
+        let (limit_ms, push) = (None, true);
+        server.tell(Event::Acquire(Acquire {
+            client: client(number),
+            seen: &seen,
+            terms: Terms::of(LOCK),
+            value: b"",
+            wait: Some(Wait { limit_ms, push }),
+            form: Form::Lock,
+            in_command: true,
+        }));
+    };
+    server.acquire(1, "b", LOCK);
+    ask(&mut server, 2, KeyState::Lock);
+    ask(&mut server, 3, KeyState::Absent);
+    server.work();
+    for name in ["a", "b"] {
+        assert_eq!(server.engine.holders(key(name)).to_vec(), [client(2)]);
+    }
+    assert_eq!(server.engine.gauges().waiters, 1);
+}
+
 /// Of several keys one was held and the others free: all are free after the flush, whatever it comes to first.
 #[test]
 fn who_waits_for_several_keys_is_served_after_a_flush_in_slices() {
