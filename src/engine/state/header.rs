@@ -11,6 +11,8 @@ use crate::engine::terms::Attributes;
 use crate::engine::types::{Moment, Since};
 
 const _: () = assert!(Header::SINCE_AT + Since::BITS == u64::BITS);
+// The number of each extra record fits its bits.
+const _: () = assert!(Header::MAX_EXTRAS < 1 << (Header::EXTRA_BITS - generation::BITS));
 
 impl Header {
     const MODE: u64 = 0b11;
