@@ -146,12 +146,51 @@ impl Server {
         }))
     }
 
+    /// Asks for a key in this state, and does not wait.
+    pub fn ask(
+        &mut self,
+        number: u64,
+        name: &'static str,
+        state: KeyState,
+        terms: Terms<&[u8]>,
+    ) -> Reply {
+        let key = key(name);
+        self.reply(Event::Acquire(Acquire {
+            client: client(number),
+            seen: &[KeySnapshot { key, state }],
+            terms,
+            value: b"",
+            wait: None,
+            form: Form::Lock,
+            in_command: true,
+        }))
+    }
+
     /// Client 1 starts session 1, which is granted a lock that a replica is to acknowledge.
     fn acquire_acked(&mut self) {
         self.start(1, 1);
         self.tell(Event::Replicas { count: 1 });
         self.acquire_pending(1, key("a"), None);
         assert_eq!(self.engine.gauges().grants_pending, 1);
+    }
+
+    /// Client 1 starts session 1, which is granted so many locks that a replica is to acknowledge, each with a push; what follows is
+    /// done in so many steps at once.
+    fn with_pending(many: usize, steps_per_event: usize) -> Server {
+        let mut server = Server::default();
+        server.engine.set_limits(Limits {
+            steps_per_event,
+            ..Limits::default()
+        });
+        server.tell(Event::Replicas { count: 1 });
+        server.start(1, 1);
+        for number in 0..many {
+            let (db, name) = (Db(0), number.to_string());
+            let name = name.as_bytes();
+            let (limit_ms, push) = (None, true);
+            server.acquire_pending(1, Key { db, name }, Some(Wait { limit_ms, push }));
+        }
+        server
     }
 
     /// Is granted a lock that a replica is to acknowledge.
@@ -318,27 +357,14 @@ fn who_takes_a_lock_again_hears_of_its_loss() {
             reentrant: true,
             notify: true,
         };
-        let ask = |server: &mut Server, number, state| {
-            server.reply(Event::Acquire(Acquire {
-                client: client(number),
-                seen: &[KeySnapshot {
-                    key: key("a"),
-                    state,
-                }],
-                terms: Terms {
-                    attributes,
-                    ..Terms::of(LOCK)
-                },
-                value: b"",
-                wait: None,
-                form: Form::Lock,
-                in_command: true,
-            }))
+        let terms = || Terms {
+            attributes,
+            ..Terms::of(LOCK)
         };
-        ask(&mut server, 1, KeyState::Absent);
+        server.ask(1, "a", KeyState::Absent, terms());
         server.resume(2, 1);
         if again {
-            ask(&mut server, 2, KeyState::Lock);
+            server.ask(2, "a", KeyState::Lock, terms());
         }
         server.orders.clear();
         let (session, later) = (SessionId(1), false);
@@ -426,21 +452,11 @@ fn the_memory_of_a_key_is_that_of_its_holds_and_waits() {
     assert!(bytes(&server, 5) > sizes[3] + waits);
     // A label takes its own bytes, and those of the record that has it.
     let mut labelled = |name: &'static str, label: &[u8]| {
-        server.reply(Event::Acquire(Acquire {
-            client: client(9),
-            seen: &[KeySnapshot {
-                key: key(name),
-                state: KeyState::Absent,
-            }],
-            terms: Terms {
-                label,
-                ..Terms::of(LOCK)
-            },
-            value: b"",
-            wait: None,
-            form: Form::Lock,
-            in_command: true,
-        }));
+        let terms = Terms {
+            label,
+            ..Terms::of(LOCK)
+        };
+        server.ask(9, name, KeyState::Absent, terms);
         server.engine.bytes_of(key(name), 5)
     };
     let without = labelled("b", b"");
@@ -512,9 +528,7 @@ fn the_first_token_of_an_epoch_is_replicated() {
         server.orders.iter().filter(|order| is_it(order)).count()
     };
     assert_eq!([told(&mut server, "a"), told(&mut server, "b")], [1, 0]);
-    server
-        .engine
-        .begin_epoch(Duration::from_secs(1_800_000_000));
+    server.engine.begin_epoch(clock);
     assert_eq!([told(&mut server, "c"), told(&mut server, "d")], [1, 0]);
     server.engine.invalidate_epoch_sync();
     assert_eq!([told(&mut server, "e"), told(&mut server, "f")], [1, 0]);
@@ -1063,19 +1077,7 @@ fn who_no_longer_waits_is_told_of_its_lock_while_it_has_it() {
 fn the_end_of_a_session_withdraws_few_of_very_many_pending_grants_at_once() {
     const MANY: usize = 100;
     const STEPS: usize = 40;
-    let mut server = Server::default();
-    server.engine.set_limits(Limits {
-        steps_per_event: STEPS,
-        ..Limits::default()
-    });
-    server.tell(Event::Replicas { count: 1 });
-    server.start(1, 1);
-    for number in 0..MANY {
-        let (db, name) = (Db(0), number.to_string());
-        let name = name.as_bytes();
-        let (limit_ms, push) = (None, true);
-        server.acquire_pending(1, Key { db, name }, Some(Wait { limit_ms, push }));
-    }
+    let mut server = Server::with_pending(MANY, STEPS);
     server.tell(Event::EndSession {
         client: client(1),
         later: false,
@@ -1093,19 +1095,7 @@ fn the_end_of_a_session_withdraws_few_of_very_many_pending_grants_at_once() {
 #[test]
 fn who_is_gone_is_told_of_no_grant_that_is_withdrawn() {
     const MANY: usize = 100;
-    let mut server = Server::default();
-    server.engine.set_limits(Limits {
-        steps_per_event: 10,
-        ..Limits::default()
-    });
-    server.tell(Event::Replicas { count: 1 });
-    server.start(1, 1);
-    for number in 0..MANY {
-        let (db, name) = (Db(0), number.to_string());
-        let name = name.as_bytes();
-        let (limit_ms, push) = (None, true);
-        server.acquire_pending(1, Key { db, name }, Some(Wait { limit_ms, push }));
-    }
+    let mut server = Server::with_pending(MANY, 10);
     let client = client(1);
     server.tell(Event::Ended { client });
     let left = server.engine.gauges().grants_pending;
@@ -1122,19 +1112,7 @@ fn who_is_gone_is_told_of_no_grant_that_is_withdrawn() {
 #[test]
 fn an_acknowledgement_after_another_connection_resumed_the_session_grants_nothing() {
     const MANY: usize = 100;
-    let mut server = Server::default();
-    server.engine.set_limits(Limits {
-        steps_per_event: 10,
-        ..Limits::default()
-    });
-    server.tell(Event::Replicas { count: 1 });
-    server.start(1, 1);
-    for number in 0..MANY {
-        let (db, name) = (Db(0), number.to_string());
-        let name = name.as_bytes();
-        let (limit_ms, push) = (None, true);
-        server.acquire_pending(1, Key { db, name }, Some(Wait { limit_ms, push }));
-    }
+    let mut server = Server::with_pending(MANY, 10);
     server.resume(2, 1);
     server.orders.clear();
     let pending = server.engine.grants_due(Moment(u64::MAX), MANY);
@@ -1164,21 +1142,11 @@ fn a_withdrawn_grant_is_freed_on_replicas() {
         replicas: NonZeroU32::MIN,
         timeout_ms: 1000,
     };
-    let pending = server.reply(Event::Acquire(Acquire {
-        client: client(1),
-        seen: &[KeySnapshot {
-            key: key("a"),
-            state: KeyState::Lock,
-        }],
-        terms: Terms {
-            acks: Some(acks),
-            ..Terms::of(Mode::Shared)
-        },
-        value: b"",
-        wait: None,
-        form: Form::Lock,
-        in_command: true,
-    }));
+    let terms = Terms {
+        acks: Some(acks),
+        ..Terms::of(Mode::Shared)
+    };
+    let pending = server.ask(1, "a", KeyState::Lock, terms);
     assert_eq!(pending, Reply::Null);
     server.pass(1000);
     server.orders.clear();
@@ -1241,6 +1209,38 @@ fn what_a_flush_took_is_lost_before_its_owner_takes_it_again() {
         .iter()
         .position(|order| matches!(order, Effect::CreateKey { .. }));
     assert!(lost.is_some() && lost < granted, "{:?}", server.orders);
+}
+
+/// Who has gone holds nobody up for longer than until it is reaped.
+#[test]
+fn who_waits_for_several_keys_behind_one_that_has_gone_is_served() {
+    let mut server = Server::default();
+    server.acquire(1, "a", LOCK);
+    server.acquire(2, "b", LOCK);
+    server.acquire(3, "b", LOCK);
+    let seen = ["a", "b"].map(|name| KeySnapshot {
+        key: key(name),
+        state: KeyState::Lock,
+    });
+    let (limit_ms, push) = (None, true);
+    server.tell(Event::Acquire(Acquire {
+        client: client(4),
+        seen: &seen,
+        terms: Terms::of(LOCK),
+        value: b"",
+        wait: Some(Wait { limit_ms, push }),
+        form: Form::Lock,
+        in_command: true,
+    }));
+    for number in [2, 3, 1] {
+        let client = client(number);
+        server.tell(Event::Ended { client });
+    }
+    server.tell(Event::Reap { steps: usize::MAX });
+    server.work();
+    for name in ["a", "b"] {
+        assert_eq!(server.engine.holders(key(name)).to_vec(), [client(4)]);
+    }
 }
 
 /// What it says of one key frees another one for who waited for both: it is not granted what it saw free before that.

@@ -3,8 +3,8 @@
 
 use crate::former::{GRACE_MS, LOCK, NO_SESSION, Server, client, held, key, session};
 use tether::engine::{
-    Acquire, Attributes, Cause, Effect, Event, Form, KeySnapshot, KeyState, Limits, Loss, Mode,
-    News, Refusal, Reply, SessionId, SessionRecord, Terms, Token,
+    Attributes, Cause, Effect, Event, KeySnapshot, KeyState, Limits, Loss, Mode, News, Refusal,
+    Reply, SessionId, SessionRecord, Terms, Token,
 };
 
 /// Watches keys that are not there.
@@ -95,21 +95,11 @@ fn what_a_session_holds_is_told_with_its_depths() {
         (Mode::Shared, KeyState::Lock),
         (LOCK, KeyState::Lock),
     ] {
-        let asked = server.reply(Event::Acquire(Acquire {
-            client: client(1),
-            seen: &[KeySnapshot {
-                key: key("a"),
-                state,
-            }],
-            terms: Terms {
-                attributes,
-                ..Terms::of(mode)
-            },
-            value: b"",
-            wait: None,
-            form: Form::Lock,
-            in_command: true,
-        }));
+        let terms = Terms {
+            attributes,
+            ..Terms::of(mode)
+        };
+        let asked = server.ask(1, "a", state, terms);
         assert!(matches!(asked, Reply::Integer(_)), "{asked:?}");
     }
     let depths = |server: &Server| {
