@@ -53,12 +53,17 @@ pub fn run(bench: &Bench, table: &mut Table) {
     let turns = measure(bench, sides, MIXED, STARTS_WITH_HOLDS);
     let what = format!("SET/GET/DEL, {holds} unrelated temporary keys and a watch");
     table.add_speed(&what, &turns, Target::AtLeast(0.95));
-    let sides = [Setting::Prefix, Setting::Nothing].map(|setting| (Loaded::Module, setting));
-    for depth in [1, MIXED.depth] {
-        let names = &["SET"];
-        let turns = measure(bench, sides, Commands { names, depth }, STARTS);
-        let what = format!("SET, {depth} at once, a prefix watched, against none");
-        table.add_speed(&what, &turns, Target::AtLeast(0.98));
+    let names = &["SET"];
+    for (watch, what) in [
+        (Setting::Prefix("WATCHTP key: KEYSONLY"), "keys only"),
+        (Setting::Prefix("WATCHTP key:"), "with values"),
+    ] {
+        let sides = [watch, Setting::Nothing].map(|setting| (Loaded::Module, setting));
+        for depth in [1, MIXED.depth] {
+            let turns = measure(bench, sides, Commands { names, depth }, STARTS);
+            let what = format!("SET, {depth} at once, a prefix watched {what}, against none");
+            table.add_speed(&what, &turns, Target::AtLeast(0.98));
+        }
     }
 }
 
@@ -91,8 +96,8 @@ pub(super) fn measure(
 pub(super) enum Setting {
     Nothing,
     Watches,
-    /// A prefix that some of the keys have, but nobody holds them: the module hears of each key that comes, goes or changes.
-    Prefix,
+    /// This command watches a prefix that some of the keys have, but nobody holds them.
+    Prefix(&'static str),
     /// From the first hold on, the module also looks at who executes commands.
     Hold,
     /// So many, and a watch: from the first one on, the module also hears of keys that come into being.
@@ -121,7 +126,7 @@ impl Setting {
                     owner.run_all(&encode(words), 1);
                 }
             }
-            Setting::Prefix => owner.run_all(&encode("WATCHTP key:"), 1),
+            Setting::Prefix(watch) => owner.run_all(&encode(watch), 1),
             Setting::Hold => owner.run_all(&encode("SETTP held value"), 1),
         }
         owner

@@ -84,6 +84,7 @@ pub struct Presence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Viewer {
     pub client: ClientId,
+    /// Told without values, and not of a change of the value alone.
     pub keys_only: bool,
     /// See [`WatchPrefix`](crate::engine::WatchPrefix).
     pub sight: u64,

@@ -15,7 +15,7 @@ const ORDER: &str = "TETHER_WRITER";
 const WRITERS: usize = 4;
 const BATCH: usize = 40;
 /// Mostly a writer is stopped here, with a part of its writes still to come. They need not be more than the test can use.
-const BETWEEN_BATCHES: Duration = Duration::from_millis(1);
+const BETWEEN_BATCHES: Duration = Duration::from_millis(4);
 
 /// A process of its own, so that it can be stopped: takes the lock for a short time, and writes its token to a list as if that
 /// time had no end.

@@ -152,10 +152,10 @@ fn a_chain_of_twenty_takes_no_time() {
     let server = Server::with(&["tether.max-keys-per-client 2000000"]);
     let mut many = server.resp2();
     for first in (0..1_000_000).step_by(1000) {
-        let batch: Vec<_> = (first..first + 1000)
-            .map(|n| format!("LOCK.ACQUIRE m{n}"))
+        let batch: Vec<u8> = (first..first + 1000)
+            .flat_map(|n| encode(["LOCK.ACQUIRE", &format!("m{n}")]))
             .collect();
-        many.pipeline(&batch.iter().map(String::as_str).collect::<Vec<_>>());
+        many.send_bytes(&batch);
         many.read_replies(1000);
     }
     let mut clients = chain(&server, 20);

@@ -23,13 +23,19 @@ impl Machine {
                 let (is_lock, expires) = (false, false);
                 let new = Thing { is_lock, expires };
                 let former = self.things.insert(*spot, new);
+                let key = key_of(spot.db, spot.name);
+                if self.engine.is_orphaned(key) {
+                    return self.tell(None, Event::TakenOver { key });
+                }
                 // Were it another module's doing, there would be a `new`.
                 self.made(*spot);
                 // The shell hears of a lock's value that it left its key.
                 if former.is_some_and(|thing| thing.is_lock) {
                     self.found(*spot);
                 }
+                self.written(*spot);
             }
+            Change::Written(spot) => self.written(*spot),
             Change::Timed(spot, expires) => {
                 let thing = self.things.get_mut(spot).expect("a key that is there");
                 thing.expires = *expires;
@@ -104,6 +110,14 @@ impl Machine {
     fn put(&mut self, spot: Spot, expires: bool) {
         let is_lock = false;
         self.things.insert(spot, Thing { is_lock, expires });
+    }
+
+    /// Of each write, though the shell tells of several in one step once.
+    fn written(&mut self, spot: Spot) {
+        let key = key_of(spot.db, spot.name);
+        if self.engine.is_value_watched(key) {
+            self.tell(None, Event::Changed { key });
+        }
     }
 
     fn made(&mut self, spot: Spot) {

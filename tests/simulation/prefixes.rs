@@ -284,9 +284,9 @@ fn a_replicas_watchers_are_told_when_a_key_passes_on() {
     assert_eq!(world.told, told.map(|change| (b"k".to_vec(), change)));
 }
 
-/// A write to a key is told to who watches it, once, and as one of its watches has it: with the value unless all are without.
+/// A write to a key is told once to each connection of which a watch has values.
 #[test]
-fn a_write_is_told_to_each_watcher_of_the_key() {
+fn a_write_is_told_to_who_watches_the_value() {
     let watch = |engine: &mut Engine, watcher: u64, prefix: &str, keys_only: bool| {
         let ask = Event::WatchPrefix(WatchPrefix {
             client: ClientId(watcher),
@@ -331,7 +331,14 @@ fn a_write_is_told_to_each_watcher_of_the_key() {
         .map(|viewer| (viewer.client.0, viewer.keys_only))
         .collect();
     viewers.sort_unstable();
-    assert_eq!(viewers, [(11, false), (12, true), (13, false)]);
+    assert_eq!(viewers, [(11, false), (13, false)]);
+    // With its next page it watches the value no longer.
+    watch(&mut engine, 11, "k1", true);
+    watch(&mut engine, 13, "k", true);
+    let key = key("k1");
+    let mut effects = Vec::new();
+    engine.handle(Moment(1), Event::Changed { key }, &mut effects);
+    assert_eq!(effects, []);
 }
 
 /// Nothing is left to visit for it: it is empty, and built.

@@ -126,11 +126,13 @@ impl Engine {
         if let Some(held) = self.keys.find_held(key)
             && let Some(token) = self.shown_token(held)
         {
-            self.push_presence(held, PresenceChange::Set(token), effects);
+            let mut to = self.viewers(key, effects);
+            to.retain(|viewer| !viewer.keys_only);
+            push_presence_to(to, key.to_owned(), PresenceChange::Set(token), effects);
         }
     }
 
-    /// Whether somebody watches a prefix of this key, and is to hear of a write to it. O(lengths).
+    /// Whether somebody watches a prefix of this key, and so may have to hear of a write to it. O(lengths).
     pub fn is_value_watched(&self, key: Key<'_>) -> bool {
         let held = match self.keys.has_index() {
             true => self.keys.find_held(key),
@@ -152,20 +154,23 @@ impl Engine {
             return;
         }
         let key = key.to_owned();
-        let mut prefixes = self.prefixes.of_name(key.as_key());
+        let to = self.viewers(key.as_key(), effects);
+        push_presence_to(to, key, change, effects);
+    }
+
+    /// Who is told of a change of this key, each connection once. O(watchers).
+    fn viewers(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) -> Vec<Viewer> {
+        let mut prefixes = self.prefixes.of_name(key);
         prefixes.retain(|prefix| !self.refresh_prefix(*prefix, effects));
         let mut to = Vec::new();
         for prefix in &prefixes {
-            self.add_viewers(*prefix, &key.name, &mut to);
+            self.add_viewers(*prefix, key.name, &mut to);
         }
-        if !to.is_empty() {
-            let presence = Presence { to, key, change };
-            effects.push(Effect::Presence(Box::new(presence)));
-        }
+        to
     }
 
     /// Adds who is told of this name as a watcher of this prefix; each connection once, whatever it watches. O(watchers).
-    fn add_viewers(&mut self, prefix: Id<Prefix>, name: &Bytes, to: &mut Vec<Viewer>) {
+    fn add_viewers(&mut self, prefix: Id<Prefix>, name: &[u8], to: &mut Vec<Viewer>) {
         for watch in self.prefixes.of_prefix(prefix) {
             let PrefixWatch {
                 client,
@@ -544,5 +549,17 @@ impl Engine {
                 );
             }
         }
+    }
+}
+
+fn push_presence_to(
+    to: Vec<Viewer>,
+    key: KeyBuf,
+    change: PresenceChange,
+    effects: &mut Vec<Effect>,
+) {
+    if !to.is_empty() {
+        let presence = Presence { to, key, change };
+        effects.push(Effect::Presence(Box::new(presence)));
     }
 }

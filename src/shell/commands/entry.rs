@@ -532,7 +532,9 @@ impl<'c> Caller<'c> {
         if !self.may_push() {
             return;
         }
-        subscriptions::to_values(self.ctx);
+        if !keys_only {
+            subscriptions::to_values(self.ctx);
+        }
         rights::observe(self.ctx);
         cluster::begins_in_slot_of(prefix);
         self.handle(Event::WatchPrefix(WatchPrefix {

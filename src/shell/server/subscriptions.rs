@@ -62,8 +62,8 @@ pub fn to_overwrites(ctx: Ctx<'_>) {
     }
 }
 
-/// Writes of any value. Called in the command that adds the first watch of a prefix: temporary keys are strings, until another
-/// client stores something else there.
+/// Writes of any value. Called in the command that adds the first watch of a prefix with values: temporary keys are strings, until
+/// another client stores something else there.
 pub fn to_values(ctx: Ctx<'_>) {
     const CLASSES: c_int = VALUES & !c::REDISMODULE_NOTIFY_STRING;
     to_overwrites(ctx);

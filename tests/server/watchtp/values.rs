@@ -2,6 +2,7 @@
 
 use super::{named, page, settp, whole};
 use crate::harness::*;
+use crate::line::token_of;
 
 #[test]
 fn each_write_of_a_value_is_told() {
@@ -75,17 +76,15 @@ fn a_value_that_is_renamed_after_it_was_changed_is_told_once() {
 }
 
 #[test]
-fn long_values_and_those_of_who_wants_keys_only_are_not_told() {
+fn long_values_are_not_told() {
     let server = Server::start();
-    let (mut watcher, mut bare, mut owner) = (server.resp3(), server.resp3(), server.resp2());
+    let (mut watcher, mut owner) = (server.resp3(), server.resp2());
     let (fits, long) = ("x".repeat(4096), "x".repeat(4097));
     let first = settp(&mut owner, "k1", &fits);
     let second = settp(&mut owner, "k2", &long);
     let reply = watcher.run("WATCHTP k");
     let entries = vec![named("k1", &fits), ("k2".to_owned(), None)];
     assert_eq!(page(&reply), (String::new(), entries, vec![first, second]));
-    let entries = vec![("k1".to_owned(), None), ("k2".to_owned(), None)];
-    assert_eq!(whole(&mut bare, "WATCHTP k KEYSONLY"), entries);
     for (key, token, value, told) in [
         ("k2", second, &*fits, format!(" {fits}")),
         ("k1", first, &*long, String::new()),
@@ -96,10 +95,40 @@ fn long_values_and_those_of_who_wants_keys_only_are_not_told() {
         let expected = format!("watchtp {key} SET {token}{told}");
         assert_eq!(server.settled(&mut watcher), [expected]);
     }
-    let expected = [second, first, first];
-    let expected = expected.iter().zip(["k2", "k1", "k1"]);
-    let expected: Vec<String> = expected
-        .map(|(token, key)| format!("watchtp {key} SET {token}"))
-        .collect();
-    assert_eq!(server.settled(&mut bare), expected);
+}
+
+/// A change of the value alone is no news of keys.
+#[test]
+fn who_watches_keys_only_is_told_of_no_value() {
+    let server = Server::start();
+    let (mut bare, mut owner, mut next) = (server.resp3(), server.resp2(), server.resp3());
+    let first = settp(&mut owner, "k1", "v");
+    let entries = [("k1".to_owned(), None)];
+    assert_eq!(whole(&mut bare, "WATCHTP k KEYSONLY"), entries);
+    owner.run_all(&["SET k1 w", "APPEND k1 x"]);
+    let second = settp(&mut owner, "k2", "v");
+    next.run("SETTP k1 next WAIT 0 PUSH");
+    owner.run("DELTP k1");
+    let third = token_of(&server, "k1");
+    assert!(third > first);
+    owner.run_all(&["SET k2 w", "DELTP k2"]);
+    let told = [
+        format!("watchtp k2 ADD {second}"),
+        format!("watchtp k1 SET {third}"),
+        format!("watchtp k2 DEL {second} released"),
+    ];
+    assert_eq!(server.settled(&mut bare), told);
+    // From the page on with values, they are told.
+    let fourth = settp(&mut owner, "k2", "v");
+    assert_eq!(
+        server.settled(&mut bare),
+        [format!("watchtp k2 ADD {fourth}")]
+    );
+    let entries = [named("k1", "next"), named("k2", "v")];
+    assert_eq!(whole(&mut bare, "WATCHTP k"), entries);
+    owner.run("APPEND k2 x");
+    assert_eq!(
+        server.settled(&mut bare),
+        [format!("watchtp k2 SET {fourth} vx")]
+    );
 }

@@ -285,14 +285,15 @@ impl Server {
     /// front of the reply to any command that is sent from now on.
     ///
     /// Pushes may be written after their cause: in a later turn of the server's event loop, or by its timers, whose
-    /// shortest time is one millisecond. Each round trip takes at least one turn, so going to and fro for a few
-    /// milliseconds, and once more, leaves both behind.
+    /// shortest time is one millisecond, and one of which may start another. Each round trip takes at least one turn, so several
+    /// of them, each after a timer's time, and two more leave both behind.
     pub fn settle(&self) {
-        const TIMERS: Duration = Duration::from_millis(3);
+        const TIMERS: usize = 3;
+        const SHORTEST: Duration = Duration::from_millis(1);
         let mut fence = self.resp2();
-        let begin = Instant::now();
-        while begin.elapsed() < TIMERS {
+        for _ in 0..TIMERS {
             fence.run("PING");
+            std::thread::sleep(SHORTEST);
         }
         fence.run("PING");
         fence.run("PING");

@@ -2,6 +2,7 @@
 //!
 //! Each comes with the [`Change`] that a server's events would show of it.
 
+use super::acks::Ack;
 use super::command::{Spot, Who};
 use super::holds::{Hold, Owner};
 use super::replies::{Loss, News, Push};
@@ -15,8 +16,10 @@ pub enum Change {
     /// `new`, and then `copy_to` or `restore`: of a key that was not there, or that was replaced by
     /// another; whether it has a time to live already.
     Replaced(Spot, bool),
-    /// What stood there was written over: not a word of that, or a `new`.
+    /// What stood there was written over: `set`.
     Overwritten(Spot),
+    /// What stands there was changed: `append`, `lpush` and the like.
+    Written(Spot),
     /// `expire` or `persist`.
     Timed(Spot, bool),
     Deleted(Spot),
@@ -166,13 +169,19 @@ impl World {
     }
 
     /// A lock that is written over is lost; the server does not say by whose hand, and so its owner is
-    /// told in any case.
+    /// told in any case. What is held only by who is no more is the writer's from now on.
     pub(super) fn overwrite(&mut self, spot: Spot, value: Value) {
+        let is_left_behind = self.holds_at(spot).iter().all(|hold| hold.is_left_behind());
         let entry = self.entry_mut(spot).expect("a key that is there");
         let was_lock = entry.value == Value::Lock;
         (entry.value, entry.expires) = (value, false);
         self.changed(None, Change::Overwritten(spot));
-        if was_lock {
+        if is_left_behind {
+            let holds = self.holds_at(spot).into_iter();
+            let settled = holds.filter(|hold| hold.ack == Ack::Settled).count();
+            self.totals.removed_by_disconnect += settled as u64;
+        }
+        if was_lock || is_left_behind {
             let pushes = self.lose(spot, None, Loss::Overwritten);
             self.tell(pushes);
         }

@@ -107,7 +107,9 @@ impl World {
         match self.entry_mut(spot).map(|entry| &mut entry.value) {
             Some(Value::Text(text)) => {
                 text.push('+');
-                Reply::Int(text.len() as i64)
+                let length = text.len() as i64;
+                self.changed(None, Change::Written(spot));
+                Reply::Int(length)
             }
             Some(_) => Reply::refused("WRONGTYPE"),
             None => {
@@ -122,7 +124,9 @@ impl World {
         match self.entry_mut(spot).map(|entry| &mut entry.value) {
             Some(Value::List(length)) => {
                 *length += 1;
-                Reply::Int(*length)
+                let length = *length;
+                self.changed(None, Change::Written(spot));
+                Reply::Int(length)
             }
             Some(_) => Reply::refused("WRONGTYPE"),
             None => {
@@ -133,13 +137,17 @@ impl World {
     }
 
     fn lpop(&mut self, turn: &Turn, key: Name) -> Reply {
-        match self.entry_mut(turn.spot(key)).map(|entry| &mut entry.value) {
+        let spot = turn.spot(key);
+        match self.entry_mut(spot).map(|entry| &mut entry.value) {
             None => return Reply::Null,
             Some(Value::Text(_) | Value::Lock) => return Reply::refused("WRONGTYPE"),
             Some(Value::List(1)) => {
                 self.del(turn, key);
             }
-            Some(Value::List(length)) => *length -= 1,
+            Some(Value::List(length)) => {
+                *length -= 1;
+                self.changed(None, Change::Written(spot));
+            }
         }
         Reply::text("1")
     }
