@@ -123,10 +123,19 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
     };
     caller.answer(request);
     #[cfg(debug_assertions)]
-    if std::env::var_os("TETHER_FAULT").is_some_and(|name| name == spec.name) {
+    fault_if_asked_for(spec);
+    blocked::unblock_answered();
+}
+
+/// For the tests of what becomes of a panic.
+#[cfg(debug_assertions)]
+fn fault_if_asked_for(spec: &Spec) {
+    use std::ffi::OsString;
+    use std::sync::LazyLock;
+    static COMMAND: LazyLock<Option<OsString>> = LazyLock::new(|| std::env::var_os("TETHER_FAULT"));
+    if COMMAND.as_ref().is_some_and(|name| name == spec.name) {
         panic!("the fault that TETHER_FAULT asks for");
     }
-    blocked::unblock_answered();
 }
 
 /// Refuses a command that writes, as the server does. It passes on releases, which it does not know as writes: in a cluster they

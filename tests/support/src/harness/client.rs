@@ -9,6 +9,8 @@ use crate::resp::{Arrival, Frame, Unread, Words, bulk, encode, parse, sentence, 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -47,6 +49,15 @@ impl Client {
 
     pub fn over(stream: TcpStream) -> Client {
         stream.set_nodelay(true).expect("TCP_NODELAY");
+        Client::over_stream(stream)
+    }
+
+    /// Both kinds of sockets are read and written alike.
+    pub fn over_unix(stream: UnixStream) -> Client {
+        Client::over_stream(OwnedFd::from(stream).into())
+    }
+
+    fn over_stream(stream: TcpStream) -> Client {
         stream
             .set_write_timeout(Some(patience()))
             .expect("a write timeout");
