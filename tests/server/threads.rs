@@ -248,6 +248,7 @@ fn frames_stay_whole_for_long() {
 
 #[test]
 fn owners_and_watchers_come_and_go_under_threads() {
+    let _alone = one_at_a_time();
     let server = Server::with(&["io-threads 4"]);
     thread::scope(|scope| {
         for lane in 0..8 {

@@ -204,7 +204,7 @@ impl Engine {
         asked: &mut [RequestedKey<'_>],
         effects: &mut Vec<Effect>,
     ) {
-        if !self.is_anything_orphaned() && asked.len() == 1 && !self.is_any_lease_over() {
+        if !self.is_anything_orphaned() && !self.is_any_lease_over() {
             return;
         }
         for asked in asked.iter_mut() {
