@@ -152,11 +152,9 @@ fn a_chain_of_twenty_takes_no_time() {
     let server = Server::with(&["tether.max-keys-per-client 2000000"]);
     let mut many = server.resp2();
     for first in (0..1_000_000).step_by(1000) {
-        let batch: Vec<u8> = (first..first + 1000)
-            .flat_map(|n| encode(["LOCK.ACQUIRE", &format!("m{n}")]))
-            .collect();
-        many.send_bytes(&batch);
-        many.read_replies(1000);
+        let mut request = vec!["LOCK.MACQUIRE".to_owned(), "1000".to_owned()];
+        request.extend((first..first + 1000).map(|n| format!("m{n}")));
+        many.run(request);
     }
     let mut clients = chain(&server, 20);
     let last = clients[19].id();
