@@ -401,10 +401,13 @@ impl Machine {
         };
         let expected = match *command {
             Command::Watchtp {
-                prefix, goes_on, ..
+                prefix,
+                goes_on,
+                keys_only,
             } => Reply::Page(Page {
                 prefix,
                 goes_on,
+                keys_only,
                 next: Vec::new(),
                 entries: Vec::new(),
             }),

@@ -32,6 +32,7 @@ pub struct PrefixWatch {
 pub struct Page {
     pub prefix: Prefix,
     pub goes_on: bool,
+    pub keys_only: bool,
     pub next: Vec<u8>,
     /// Names with the tokens' grants, and values.
     pub entries: Vec<(Vec<u8>, u64, Option<String>)>,
@@ -96,6 +97,7 @@ impl World {
         Reply::Page(Page {
             prefix,
             goes_on,
+            keys_only,
             next: told.unwrap_or_default(),
             entries,
         })
@@ -177,6 +179,7 @@ pub enum Sight {
 pub struct SeenPage {
     prefix: Prefix,
     goes_on: bool,
+    keys_only: bool,
     /// The name to go on with.
     next: Vec<u8>,
     /// Names with tokens and values.
@@ -192,6 +195,7 @@ impl Sight {
                     vec![Sight::Page(SeenPage {
                         prefix: page.prefix,
                         goes_on: page.goes_on,
+                        keys_only: page.keys_only,
                         next: next.clone(),
                         entries: entries.iter().filter_map(entry).collect(),
                     })]
@@ -236,6 +240,8 @@ type Keys = BTreeMap<Vec<u8>, (i64, Option<String>)>;
 #[derive(Clone, Debug, Default)]
 struct Belief {
     told: Option<Vec<u8>>,
+    /// Its last page was without values: from then on it is told of no change of a value alone.
+    keys_only: bool,
     keys: Keys,
 }
 
@@ -272,6 +278,7 @@ impl Beliefs {
         let SeenPage {
             prefix,
             goes_on,
+            keys_only,
             next,
             entries,
         } = page;
@@ -290,6 +297,7 @@ impl Beliefs {
             belief.keys.insert(name.clone(), (*token, value.clone()));
         }
         belief.told = (!next.is_empty()).then(|| next.clone());
+        belief.keys_only = *keys_only;
         Ok(())
     }
 
@@ -330,20 +338,25 @@ impl Beliefs {
             .and_then(|token| token.parse().ok())
             .ok_or("no token")?;
         let last = parts.next().map(str::to_owned);
-        let mut is_told = false;
-        for ((of, prefix), belief) in &mut self.all {
+        let is_concerned = |(of, prefix): &(Who, Prefix), belief: &Belief| {
             let told = |told: &Vec<u8>| name <= &**told;
-            if *of != who
-                || !name.starts_with(PREFIXES[*prefix])
-                || !belief.told.as_ref().is_none_or(told)
-            {
+            *of == who
+                && name.starts_with(PREFIXES[*prefix])
+                && belief.told.as_ref().is_none_or(told)
+        };
+        let all = self.all.iter();
+        let mut concerned = all.filter(|(key, belief)| is_concerned(key, belief));
+        let hears_of_values = concerned.any(|(_, belief)| !belief.keys_only);
+        let mut is_told = false;
+        for (key, belief) in &mut self.all {
+            if !is_concerned(key, belief) {
                 continue;
             }
             is_told = true;
             let before = belief.keys.get(name).map(|(token, _)| *token);
             let is_right = match what {
                 "ADD" => before.is_none(),
-                "SET" => before.is_some(),
+                "SET" => before.is_some_and(|before| hears_of_values || before != token),
                 _ => before == Some(token),
             };
             if !is_right {
