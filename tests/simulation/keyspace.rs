@@ -19,22 +19,7 @@ impl Machine {
                 self.made(*spot);
                 self.replaced(by, *spot);
             }
-            Change::Overwritten(spot) => {
-                let (is_lock, expires) = (false, false);
-                let new = Thing { is_lock, expires };
-                let former = self.things.insert(*spot, new);
-                let key = key_of(spot.db, spot.name);
-                if self.engine.is_orphaned(key) {
-                    return self.tell(None, Event::TakenOver { key });
-                }
-                // Were it another module's doing, there would be a `new`.
-                self.made(*spot);
-                // The shell hears of a lock's value that it left its key.
-                if former.is_some_and(|thing| thing.is_lock) {
-                    self.found(*spot);
-                }
-                self.written(*spot);
-            }
+            Change::Overwritten(spot) => self.overwritten(*spot),
             Change::Written(spot) => self.written(*spot),
             Change::Timed(spot, expires) => {
                 let thing = self.things.get_mut(spot).expect("a key that is there");
@@ -110,6 +95,22 @@ impl Machine {
     fn put(&mut self, spot: Spot, expires: bool) {
         let is_lock = false;
         self.things.insert(spot, Thing { is_lock, expires });
+    }
+
+    fn overwritten(&mut self, spot: Spot) {
+        let (is_lock, expires) = (false, false);
+        let former = self.things.insert(spot, Thing { is_lock, expires });
+        let key = key_of(spot.db, spot.name);
+        if self.engine.is_orphaned(key) {
+            return self.tell(None, Event::TakenOver { key });
+        }
+        // Were it another module's doing, there would be a `new`.
+        self.made(spot);
+        // The shell hears of a lock's value that it left its key.
+        if former.is_some_and(|thing| thing.is_lock) {
+            self.found(spot);
+        }
+        self.written(spot);
     }
 
     /// Of each write, though the shell tells of several in one step once.

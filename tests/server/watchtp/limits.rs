@@ -87,6 +87,23 @@ fn a_large_database_is_indexed_in_slices_and_meanwhile_one_tries_again() {
     );
 }
 
+/// Otherwise who asks anew would be told of changes that its last page does not have.
+#[test]
+fn one_that_is_refused_ends_the_watch_that_there_was() {
+    let server = Server::start();
+    let (mut watcher, mut owner) = (server.resp3(), server.resp2());
+    watcher.run_all(&["WATCHTP a", "WATCHTP b", "WATCHTP c"]);
+    owner.run("CONFIG SET tether.max-watches-per-client 2");
+    let message = watcher.refused("WATCHTP a");
+    assert!(message.starts_with("ERR too many watches"), "{message}");
+    owner.run("SETTP a v");
+    let token = settp(&mut owner, "b", "v");
+    let told = server.settled(&mut watcher);
+    assert_eq!(told, [format!("watchtp b ADD {token} v")]);
+    assert_eq!(watcher.call("UNWATCHTP a"), int(0));
+    assert_eq!(watcher.call("UNWATCHTP"), int(2));
+}
+
 #[test]
 fn what_is_refused() {
     let server = Server::with(&["tether.max-watches-per-client 40"]);
