@@ -2,7 +2,6 @@
 
 use crate::harness::*;
 use crate::nodes::AGREEMENT;
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::{env, fs};
 
@@ -51,19 +50,10 @@ fn start(port: u16) -> Running {
     Running { child, temporary }
 }
 
-/// Six ports in a row that were free a moment ago, as were those 10000 above.
-fn six_free_ports() -> u16 {
-    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    { 0..100 }
-        .map(|_| free_port() % 12_000 + 10_000)
-        .find(|first| (0..6).all(|n| is_free(first + n) && is_free(first + n + 10_000)))
-        .expect("six free ports")
-}
-
 #[test]
 fn a_cluster_to_try_comes_up_answers_and_leaves_nothing_behind() {
     let _turn = crate::nodes::one_cluster_at_a_time();
-    let port = six_free_ports();
+    let port = free_ports(6);
     let mut running = start(port);
     let mut client = eventually_within(AGREEMENT, "the cluster", || {
         let client = Client::connect(("127.0.0.1", port));

@@ -28,7 +28,7 @@ pub use clock::Clock;
 pub use link::Link;
 pub use listing::lock_list;
 pub use losses::losses;
-pub use ports::free_port;
+pub use ports::{free_port, free_ports};
 pub use programs::{
     Posing, WITHOUT_MODULE, built, copy_of_server, module, redis_cli, replace, server_binary,
 };

@@ -24,14 +24,25 @@ static RESERVED: Mutex<Reserved> = Mutex::new(Reserved {
 /// A port that no other program of the tests gives as long as this one runs: a server that is down for a moment finds its own
 /// again. None is given twice.
 pub fn free_port() -> u16 {
+    free_ports(1)
+}
+
+/// The first of `count` such ports in a row, as few as a block has at most.
+pub fn free_ports(count: u16) -> u16 {
+    assert!((1..=BLOCK).contains(&count), "{count} ports in a row");
+    let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
-        let Some(port) = reserved.left.next() else {
+        let first = reserved.left.start;
+        if reserved.left.len() < usize::from(count) {
             reserved.add_block();
             continue;
-        };
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
+        }
+        // The first port that another program has, and all below it, are of no use here.
+        let taken = (first..first + count).find(|&port| !is_free(port));
+        reserved.left.start = taken.map_or(first + count, |port| port + 1);
+        if taken.is_none() {
+            return first;
         }
     }
 }
@@ -58,6 +69,14 @@ impl Reserved {
 mod tests {
     use super::*;
     use std::collections::HashSet;
+
+    #[test]
+    fn ports_in_a_row_are_given_once_too() {
+        let rows = (0..20).map(|_| free_ports(6));
+        let ports: HashSet<u16> = rows.flat_map(|first| first..first + 6).collect();
+        assert_eq!(ports.len(), 20 * 6);
+        assert!(!ports.contains(&free_port()));
+    }
 
     #[test]
     fn a_port_is_given_once_and_its_block_is_nobody_elses() {
