@@ -8,7 +8,8 @@
 //!   bridge/       events in, effects out
 //!   delivery/     pushes, replies, answers to blocked clients
 //!   server/       what the module has to find out about the server
-//!   timer.rs      the one timer                   guard.rs   no panic reaches the server
+//!   timer.rs      the one timer
+//!   callbacks.rs  what the server calls           guard.rs   no panic reaches the server
 //!   state.rs      the shell's state, borrowed in sys/scoped.rs only
 //!   sys/          the lowest layer: a safe module API, private functions, memory, time
 //! ```
@@ -20,12 +21,13 @@
 //!   unsafe        sys/raw/ (the module API), sys/main_thread.rs (one thread),
 //!                 sys/shim.c and sys/shim.rs (what the API lacks), sys/alloc.rs;
 //!                 and a few calls where callbacks are registered and their arguments
-//!                 are wrapped: aof.rs attribution.rs blocked.rs clock.rs cluster.rs command_filter.rs epochs.rs info.rs
-//!                 io_threads.rs keepalive.rs keyspace_events.rs listeners.rs lock_type.rs mod.rs push.rs rdb.rs register.rs
-//!                 recheck.rs rights.rs secret.rs server_events.rs settings.rs slices.rs stream.rs tick.rs timer.rs unblocked.rs
+//!                 are wrapped: attribution.rs blocked.rs callbacks.rs clock.rs cluster.rs command_filter.rs epochs.rs info.rs
+//!                 io_threads.rs keepalive.rs keyspace_events.rs lock_type.rs mod.rs rdb.rs register.rs rights.rs secret.rs
+//!                 settings.rs stream.rs unblocked.rs
 //! ```
 
 mod bridge;
+mod callbacks;
 mod commands;
 mod delivery;
 mod guard;
@@ -38,11 +40,11 @@ mod timer;
 
 use crate::policy::release;
 use crate::policy::server::{Report, Server, Version};
-use bridge::{command_filter, event_loop, keyspace_events, role, server_events, unblocked};
+use bridge::{command_filter, keyspace_events, role, server_events, unblocked};
 use commands::{info, register, settings};
-use persistence::{aof, lock_type, stream};
+use persistence::{lock_type, stream};
 use redis_module::raw as c;
-use server::{epochs, private, replicas};
+use server::{epochs, private};
 use state::{Callbacks, shell};
 use std::ffi::c_int;
 use sys::raw::{Ctx, Str, api};
@@ -56,9 +58,7 @@ const CALLBACKS: Callbacks = Callbacks {
     tick: tick::tick,
     on_key: keyspace_events::on_key,
     on_command: command_filter::on_command,
-    on_event_loop: Some(event_loop::on_event_loop),
-    on_setting: Some(replicas::on_setting),
-    later: [&server_events::LATER, &aof::LATER],
+    on_event: server_events::on_event,
     on_unblock: unblocked::on_unblock,
     on_abandoned: unblocked::on_abandoned,
 };

@@ -14,7 +14,7 @@ use crate::policy::server::{Server, Wanted};
 use crate::policy::slots::{ServedSlots, Slots};
 use crate::shell::sys::main_thread::MainThread;
 use crate::shell::sys::raw::{
-    BlockHandle, Callback, CommandFilter, Listener, OnAbandoned, OnAnswer, OnKey, Text, Timer,
+    BlockHandle, CommandFilter, Ctx, Job, OnAbandoned, OnAnswer, OnKey, ServerEvent, Text, Timer,
     detached,
 };
 use crate::shell::sys::scoped::Scoped;
@@ -51,13 +51,10 @@ impl Default for Settings {
 /// Callbacks defined in upper modules, for the lower modules that register them.
 pub struct Callbacks {
     /// The timer fired.
-    pub tick: Callback,
+    pub tick: Job,
     pub on_key: OnKey,
     pub on_command: CommandFilter,
-    pub on_event_loop: raw::RedisModuleEventCallback,
-    pub on_setting: raw::RedisModuleEventCallback,
-    /// Server events that matter only once the engine knows something.
-    pub later: [&'static [Listener]; 2],
+    pub on_event: fn(Ctx<'_>, ServerEvent<'_>),
     /// `CLIENT UNBLOCK`.
     pub on_unblock: OnAnswer,
     /// A blocked client disconnected, or the server replied to it.

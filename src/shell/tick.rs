@@ -4,25 +4,14 @@ use crate::engine::Event;
 use crate::shell::bridge::recheck::{self, KeyScope};
 use crate::shell::bridge::{acks, role, slices, slots, tell};
 use crate::shell::delivery::{blocked, presence, push};
-use crate::shell::guard::guard;
 use crate::shell::persistence::aof;
 use crate::shell::server::{epochs, io_threads, replicas, subscriptions};
 use crate::shell::state::shell;
-use crate::shell::sys::raw::{self, Ctx};
+use crate::shell::sys::raw::Ctx;
 use crate::shell::timer;
-use redis_module::raw as c;
-use std::ffi::c_void;
 
-/// The timer's callback.
-pub unsafe extern "C" fn tick(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
-    guard((), || {
-        // SAFETY: the server's argument, for the length of this call.
-        let ctx = unsafe { Ctx::new(&ctx) };
-        raw::in_own_execution_unit(|| go_off(ctx));
-    });
-}
-
-fn go_off(ctx: Ctx<'_>) {
+/// The timer has fired.
+pub fn tick(ctx: Ctx<'_>) {
     timer::gone_off();
     presence::turn_ended();
     shell().is_behind.set(false);

@@ -4,12 +4,11 @@
 //! clock, so each of its runs (`hz` per second) re-arms a timer that is late.
 
 use crate::engine::Moment;
-use crate::shell::guard::guard;
+use crate::shell::callbacks::{call_after_command, call_in_ms, listen};
 use crate::shell::state::{callbacks, shell};
 use crate::shell::sys::clock;
-use crate::shell::sys::raw::{Callback, Listener, Timer, call_after_command, detached, wake_loop};
+use crate::shell::sys::raw::{Job, detached, wake_loop};
 use redis_module::raw as c;
-use std::ffi::c_void;
 
 /// Retry interval while the server refuses writes.
 pub const RETRY_MS: u64 = 20;
@@ -39,30 +38,20 @@ pub fn wake_at(now: Moment, at: Moment) {
 
 fn arm(delay_ms: u64, at: Moment) {
     let shell = shell();
-    let timer = Timer::arm(delay_ms, callbacks().tick);
+    let timer = call_in_ms(delay_ms, callbacks().tick);
     shell.timer.set(timer.map(|timer| (timer, at)));
 }
 
 #[cold]
 fn subscribe_to_cron() {
-    const CRON: Listener = (c::REDISMODULE_EVENT_CRON_LOOP, Some(on_cron));
     if let Some(ctx) = detached() {
         shell().subscribed_to_cron.set(true);
-        ctx.listen(CRON);
+        listen(ctx, c::REDISMODULE_EVENT_CRON_LOOP);
     }
 }
 
-unsafe extern "C" fn on_cron(
-    _ctx: *mut c::RedisModuleCtx,
-    _event: c::RedisModuleEvent,
-    _subevent: u64,
-    _data: *mut c_void,
-) {
-    guard((), arm_anew_if_late);
-}
-
 /// Only re-arms: the tick runs right after the cron.
-fn arm_anew_if_late() {
+pub fn arm_anew_if_late() {
     /// Until then it may be about to fire.
     const LATE_MS: u64 = 5;
     let armed = shell().timer.get();
@@ -81,8 +70,8 @@ pub fn gone_off() {
 
 /// Schedules a call right after the current command, before its client's next one; on servers without such callbacks, the
 /// tick runs a little later.
-pub fn call_soon(call: Callback) {
-    call_after_command(call);
+pub fn call_soon(job: Job) {
+    call_after_command(job);
     wake_in_ms(0);
 }
 

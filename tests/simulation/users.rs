@@ -38,7 +38,7 @@ impl Users {
         let mut table = self.0.borrow_mut();
         table.rights[user] = rights.clone();
         let changes = &table.changes;
-        changes.note(b"ACL", || Some(b"SETUSER"), || false, || now);
+        changes.note(b"ACL", b"SETUSER", || false, || now);
     }
 }
 

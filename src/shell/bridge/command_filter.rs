@@ -21,12 +21,22 @@ pub unsafe extern "C" fn on_command(filter: *mut c::RedisModuleCommandFilterCtx)
             attribution::on_filtered_command(filter);
         }
     }
-    if !shell.filters_slots.get() && !shell.filters_tracking.get() {
-        return;
+    if shell.filters_slots.get() || shell.filters_tracking.get() {
+        // SAFETY: the caller.
+        unsafe { on_command_that_may_matter(filter) };
     }
+}
+
+/// For slots and tracking. Apart from the rest, which runs for every command also where these are of no interest.
+///
+/// # Safety
+/// As for [`on_command`].
+#[inline(never)]
+unsafe fn on_command_that_may_matter(filter: *mut c::RedisModuleCommandFilterCtx) {
+    let shell = shell();
     guard((), || {
         if shell.filters_slots.get() {
-            // SAFETY: as above.
+            // SAFETY: the caller.
             unsafe { cluster::on_filtered_command(filter) };
         }
         if !shell.filters_tracking.get() {

@@ -3,7 +3,7 @@
 //! Each file uses only those that stand below it (`tests/style/floors.rs`):
 //!
 //! ```text
-//!   callbacks               keyspace_events.rs  server_events.rs  unblocked.rs  event_loop.rs  command_filter.rs
+//!   callbacks               keyspace_events.rs  server_events.rs  unblocked.rs command_filter.rs
 //!   work in slices          slices.rs                                     role.rs   master or replica
 //!   rechecks                slots.rs    slots that this node lost         acks.rs   replica acknowledgements of grants
 //!                           recheck.rs  deferred work: keys to look up again
@@ -14,7 +14,6 @@
 
 pub(in crate::shell) mod acks;
 pub(in crate::shell) mod command_filter;
-pub(in crate::shell) mod event_loop;
 pub(in crate::shell) mod keyspace_events;
 pub(in crate::shell) mod losses;
 pub(in crate::shell) mod perform;

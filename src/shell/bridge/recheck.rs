@@ -10,13 +10,10 @@ use crate::policy::slots::{OWNER_CACHE_MS, SlotOwner};
 use crate::shell::bridge::tell::{
     found, handle, redirect_waiters, settle_flush, subscribe_and_handle,
 };
-use crate::shell::guard::guard;
 use crate::shell::server::{cluster, lookup, subscriptions};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Str, Text, have};
 use crate::shell::timer;
-use redis_module::raw as c;
-use std::ffi::c_void;
 
 /// The keys that this callback may access.
 ///
@@ -57,14 +54,8 @@ pub fn handle_deferred(ctx: Ctx<'_>, scope: KeyScope<'_>) -> bool {
 /// Schedules [`handle_deferred`] right after the current command, before its client's next one; a little later on servers
 /// without that callback.
 pub fn handle_deferred_soon() {
-    timer::call_soon(after_command);
-}
-
-unsafe extern "C" fn after_command(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
-    guard((), || {
-        // SAFETY: the server's argument, for the length of this call.
-        let ctx = unsafe { Ctx::new(&ctx) };
-        raw::in_own_execution_unit(|| handle_deferred(ctx, KeyScope::All));
+    timer::call_soon(|ctx| {
+        handle_deferred(ctx, KeyScope::All);
     });
 }
 

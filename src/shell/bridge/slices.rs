@@ -4,15 +4,12 @@ use crate::engine::{ClientId, Engine, Event, Key};
 use crate::shell::bridge::recheck::{self, KeyScope};
 use crate::shell::bridge::slots;
 use crate::shell::bridge::tell::handle;
-use crate::shell::guard::guard;
 use crate::shell::server::writes::{self, accepts_writes, may_write};
 use crate::shell::server::{attribution, subscriptions};
 use crate::shell::state::shell;
 use crate::shell::sys::clock::{self, Slice};
-use crate::shell::sys::raw::{self, Ctx, Str};
+use crate::shell::sys::raw::{Ctx, Str};
 use crate::shell::timer;
-use redis_module::raw as c;
-use std::ffi::c_void;
 
 /// Expired leases of keys that a command does not name, which it ends in passing.
 const LEASES_PER_COMMAND: usize = 16;
@@ -57,19 +54,11 @@ pub fn end_client(ctx: Ctx<'_>, client: ClientId) {
     // In a cluster the tick does it: a callback after the command may still be bound to its slot (see `KeyScope`).
     match shell().server.get().is_cluster {
         true => timer::wake_promptly(),
-        false => writes::run_outside_command(after_command, || work(ctx, slice)),
-    }
-}
-
-unsafe extern "C" fn after_command(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
-    guard((), || {
-        // SAFETY: the server's argument, for the length of this call.
-        let ctx = unsafe { Ctx::new(&ctx) };
-        raw::in_own_execution_unit(|| {
+        false => writes::run_outside_command(ctx, |ctx| {
             recheck::handle_deferred(ctx, KeyScope::All);
             work(ctx, Slice::begin());
-        });
-    });
+        }),
+    }
 }
 
 /// Before orphaned temporary keys stay for a moment: a value that another client writes there meanwhile is that client's.

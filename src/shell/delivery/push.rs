@@ -13,15 +13,13 @@
 use crate::engine::{ClientId, Key, News, Push, Token};
 use crate::policy::attribution::field;
 use crate::policy::outbox::{BYTES_MAX, Circumstances, Outbox, Post, Run, Until};
+use crate::shell::callbacks::call_after_command;
 use crate::shell::delivery::frames;
-use crate::shell::guard::guard;
 use crate::shell::state::shell;
 use crate::shell::sys::at_end::{AtEnd, meanwhile};
 use crate::shell::sys::raw::{self, Ctx};
 use crate::shell::sys::shim::{self, Frames};
 use crate::shell::timer;
-use redis_module::raw as c;
-use std::ffi::c_void;
 
 /// A flush is in progress, and the server may reply to it later.
 pub fn expect_late_flush_reply() {
@@ -71,16 +69,9 @@ pub fn send(ctx: Ctx<'_>, to: Vec<ClientId>, push: Push) {
 /// Sends queued pushes right after the current command; with the next tick on servers without such callbacks.
 fn push_soon() {
     let is_scheduled = shell().pushes_soon.replace(true);
-    if !is_scheduled && !raw::call_after_command(push_after_command) {
+    if !is_scheduled && !call_after_command(send_waiting) {
         timer::wake_in_ms(0);
     }
-}
-
-unsafe extern "C" fn push_after_command(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
-    guard((), || {
-        // SAFETY: the server's argument, for the length of this call.
-        send_waiting(unsafe { Ctx::new(&ctx) });
-    });
 }
 
 /// Whether any push is queued. O(1).

@@ -10,50 +10,28 @@
 use crate::command::pack::pack_tokens;
 use crate::engine::{Db, Token};
 use crate::shell::bridge::tell::settle_flush;
-use crate::shell::guard::guard;
 use crate::shell::server::{replicas, writes};
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
-use crate::shell::sys::raw::{self, Ctx, Listener, Text};
+use crate::shell::sys::raw::{self, Ctx, ServerEvent, Text};
 use crate::shell::timer;
 use redis_module::raw as c;
 use std::collections::BTreeMap;
-use std::ffi::c_void;
 
 /// Keys per `TETHER.BOUND` command.
 const KEYS_PER_COMMAND: usize = 512;
 
-/// Subscribed on first need; see `server/subscriptions.rs`.
-pub const LATER: [Listener; 1] = [(c::REDISMODULE_EVENT_FORK_CHILD, Some(on_fork))];
-
 /// The server has forked a child, possibly to rewrite the file.
-unsafe extern "C" fn on_fork(
-    ctx: *mut c::RedisModuleCtx,
-    _event: c::RedisModuleEvent,
-    subevent: u64,
-    _data: *mut c_void,
-) {
-    if subevent != c::REDISMODULE_SUBEVENT_FORK_CHILD_BORN {
+pub fn on_fork(ctx: Ctx<'_>, event: ServerEvent<'_>) {
+    if event.subevent != c::REDISMODULE_SUBEVENT_FORK_CHILD_BORN {
         return;
     }
-    guard((), || {
-        replicas::invalidate();
-        // SAFETY: the server's argument, for the length of this call.
-        let ctx = unsafe { Ctx::new(&ctx) };
-        let rewrites = ctx.server_info(c"persistence", c"aof_rewrite_in_progress");
-        if rewrites.is_some_and(|rewrites| rewrites == "1") {
-            shell().rewrite_is_due.set(true);
-            writes::run_outside_command(after_fork, || replicate_if_due(ctx));
-        }
-    });
-}
-
-unsafe extern "C" fn after_fork(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
-    guard((), || {
-        // SAFETY: the server's argument, for the length of this call.
-        let ctx = unsafe { Ctx::new(&ctx) };
-        raw::in_own_execution_unit(|| replicate_if_due(ctx));
-    });
+    replicas::invalidate();
+    let rewrites = ctx.server_info(c"persistence", c"aof_rewrite_in_progress");
+    if rewrites.is_some_and(|rewrites| rewrites == "1") {
+        shell().rewrite_is_due.set(true);
+        writes::run_outside_command(ctx, replicate_if_due);
+    }
 }
 
 /// Appends what the beginning of a rewritten file lacks. O(known keys).

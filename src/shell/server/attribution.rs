@@ -45,12 +45,17 @@ pub unsafe fn on_filtered_command(filter: *mut c::RedisModuleCommandFilterCtx) {
     // SAFETY: the caller. Some servers lack it.
     let id = unsafe { c::RedisModule_CommandFilterGetClientId.map(|get| get(filter)) };
     let Some(id) = id else { return };
-    let (client, recent) = (ClientId(id), &shell.recent_clients);
-    if recent.get().last() != client {
-        let mut last = recent.get();
-        last.note(client, raw::must_not_write());
-        recent.set(last);
+    if shell.recent_clients.get().last() != ClientId(id) {
+        note(ClientId(id));
     }
+}
+
+/// Apart from what runs for every command.
+#[inline(never)]
+fn note(client: ClientId) {
+    let mut recent = shell().recent_clients.get();
+    recent.note(client, raw::must_not_write());
+    shell().recent_clients.set(recent);
 }
 
 /// See [`RecentClients::may_be_postponed`].

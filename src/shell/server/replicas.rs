@@ -1,52 +1,35 @@
 //! The server's replicas: how many there are, and how far they and the append-only file have acknowledged.
 
 use crate::engine::Moment;
-use crate::shell::guard::guard;
 use crate::shell::server::subscriptions;
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
-use crate::shell::sys::raw::{self, Ctx};
+use crate::shell::sys::raw::{self, Ctx, ServerEvent};
 use crate::shell::timer;
 use redis_module::raw as c;
 use std::cell::Cell;
-use std::ffi::{CStr, c_void};
+use std::ffi::CStr;
 
 /// The server counts its good replicas once a second, so cache for that long.
 const FRESH_MS: u64 = 1000;
 
-pub unsafe extern "C" fn on_change(
-    _ctx: *mut c::RedisModuleCtx,
-    _event: c::RedisModuleEvent,
-    subevent: u64,
-    _data: *mut c_void,
-) {
-    guard((), || {
-        invalidate();
-        shell().replicas_changed.set(true);
-        if shell().counts_acks.get() {
-            // The server counts this replica only after its event.
-            timer::wake_in_ms(0);
-        }
-        if subevent == c::REDISMODULE_SUBEVENT_REPLICA_CHANGE_ONLINE {
-            // It may not know the token epoch: an RDB file without holds does not contain it.
-            shell().has_new_replica.set(true);
-            shell()
-                .engine
-                .with_mut(|engine| engine.invalidate_epoch_sync());
-            // Not here: the server is still in the handshake with it.
-            timer::wake_in_ms(0);
-        }
-    });
-}
-
-/// The server's settings changed: `appendonly` may be on now, although the file begins later.
-pub unsafe extern "C" fn on_setting(
-    _ctx: *mut c::RedisModuleCtx,
-    _event: c::RedisModuleEvent,
-    _subevent: u64,
-    _data: *mut c_void,
-) {
-    guard((), invalidate);
+/// One more or one less, or one that is ready.
+pub fn on_change(event: ServerEvent<'_>) {
+    invalidate();
+    shell().replicas_changed.set(true);
+    if shell().counts_acks.get() {
+        // The server counts this replica only after its event.
+        timer::wake_in_ms(0);
+    }
+    if event.subevent == c::REDISMODULE_SUBEVENT_REPLICA_CHANGE_ONLINE {
+        // It may not know the token epoch: an RDB file without holds does not contain it.
+        shell().has_new_replica.set(true);
+        shell()
+            .engine
+            .with_mut(|engine| engine.invalidate_epoch_sync());
+        // Not here: the server is still in the handshake with it.
+        timer::wake_in_ms(0);
+    }
 }
 
 /// Replicates the token epoch if a replica connected that may not know it.

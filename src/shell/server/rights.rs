@@ -5,7 +5,7 @@
 //! change, the server is asked whether its user may still run the request.
 
 use crate::engine::{ClientId, Engine, Form, Key, Moment, NoRight};
-use crate::policy::rights::ALWAYS;
+use crate::policy::rights::{ALWAYS, Rights};
 use crate::shell::server::subscriptions;
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Str, Text};
@@ -37,18 +37,27 @@ pub unsafe fn on_filtered_command(filter: *mut c::RedisModuleCommandFilterCtx) {
         return;
     }
     // SAFETY: the caller.
-    let Some(name) = (unsafe { raw::filtered_word(filter, 0) }) else {
-        return;
-    };
+    let name = unsafe { raw::filtered_word(filter, 0) }.unwrap_or_default();
+    if Rights::may_change_by(name) {
+        // SAFETY: the caller.
+        unsafe { note(filter) };
+    }
+}
+
+/// Apart from what runs for every command.
+///
+/// # Safety
+/// As for [`on_filtered_command`].
+#[inline(never)]
+unsafe fn note(filter: *mut c::RedisModuleCommandFilterCtx) {
+    // SAFETY: the caller.
+    let word = |place| unsafe { raw::filtered_word(filter, place) }.unwrap_or_default();
     // The engine's time, so that no clock is read for each EXEC.
     let now = || shell().engine.try_with_mut(|engine| engine.now());
-    // SAFETY: the caller.
-    rights.note(
-        name,
-        || unsafe { raw::filtered_word(filter, 1) },
-        raw::must_not_write,
-        || now().unwrap_or(ALWAYS),
-    );
+    let now = || now().unwrap_or(ALWAYS);
+    shell()
+        .rights
+        .note(word(0), word(1), raw::must_not_write, now);
 }
 
 /// See [`LostRight`](crate::engine::LostRight).

@@ -5,6 +5,7 @@
 //! ([`Callbacks`](crate::shell::state::Callbacks)). The server keeps one callback per module and event type, and runs every
 //! filter for every command. So there is one event-loop listener and one command filter for all users.
 
+use crate::shell::callbacks::listen;
 use crate::shell::server::listeners;
 use crate::shell::state::{callbacks, shell};
 use crate::shell::sys::raw::Ctx;
@@ -84,10 +85,17 @@ pub const VALUES: c_int = c::REDISMODULE_NOTIFY_STRING
 /// Server events that matter only once the engine knows a connection, a key or a token. The server scans all listeners for
 /// each event, and since Redis 7.2 each overwritten value is one.
 pub fn to_server_events(ctx: Ctx<'_>) {
+    const LATER: [u64; 6] = [
+        c::REDISMODULE_EVENT_CLIENT_CHANGE,
+        c::REDISMODULE_EVENT_FLUSHDB,
+        c::REDISMODULE_EVENT_SWAPDB,
+        c::REDISMODULE_EVENT_REPLICA_CHANGE,
+        c::REDISMODULE_EVENT_MODULE_CHANGE,
+        c::REDISMODULE_EVENT_FORK_CHILD,
+    ];
     let shell = shell();
     if !shell.subscribed_to_server_events.replace(true) {
-        let later = callbacks().later.iter().copied().flatten();
-        later.for_each(|one| ctx.listen(*one));
+        LATER.iter().for_each(|event| listen(ctx, *event));
         listeners::find_other_listeners(ctx);
     }
 }
@@ -96,7 +104,7 @@ pub fn to_server_events(ctx: Ctx<'_>) {
 pub fn to_settings(ctx: Ctx<'_>) {
     let shell = shell();
     if !shell.subscribed_to_settings.replace(true) {
-        ctx.listen((c::REDISMODULE_EVENT_CONFIG, callbacks().on_setting));
+        listen(ctx, c::REDISMODULE_EVENT_CONFIG);
     }
 }
 
@@ -120,13 +128,13 @@ pub fn to_commands(ctx: Ctx<'_>) {
 pub fn to_event_loop(ctx: Ctx<'_>) {
     let shell = shell();
     if !shell.subscribed_to_event_loop.replace(true) {
-        ctx.listen((c::REDISMODULE_EVENT_EVENTLOOP, callbacks().on_event_loop));
+        listen(ctx, c::REDISMODULE_EVENT_EVENTLOOP);
     }
 }
 
 /// Unsubscribes from the event loop. Must not be called within that event: the server still uses its listener entry.
 pub fn no_more_to_event_loop(ctx: Ctx<'_>) {
     if shell().subscribed_to_event_loop.replace(false) {
-        ctx.listen((c::REDISMODULE_EVENT_EVENTLOOP, None));
+        ctx.listen(c::REDISMODULE_EVENT_EVENTLOOP, None);
     }
 }

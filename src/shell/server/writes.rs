@@ -1,8 +1,9 @@
 //! Whether the keyspace may be written now.
 
+use crate::shell::callbacks::call_after_command;
 use crate::shell::server::{attribution, replicas};
 use crate::shell::state::shell;
-use crate::shell::sys::raw::{self, Callback, Ctx};
+use crate::shell::sys::raw::{self, Ctx, Job};
 use crate::shell::timer;
 
 /// Whether a read-only command may write in passing.
@@ -17,15 +18,15 @@ pub fn may_write(ctx: Ctx<'_>) -> bool {
     !state.in_script() && !state.loading() && accepts_writes(ctx)
 }
 
-/// Runs work where it may write and replicate: not in the middle of another command or of the server's own work. The server
-/// calls `call` as soon as that is over. Where it has no such callback (Redis 7.0), `act` runs now if no command is
-/// executing; otherwise the tick does the work, before the server sleeps.
-pub fn run_outside_command(call: Callback, act: impl FnOnce()) {
-    if raw::call_after_command(call) {
+/// Does a job where it may write and replicate: not in the middle of another command or of the server's own work, but as soon
+/// as that is over. Where the server has no such callback (Redis 7.0), now if no command is executing; otherwise the tick does
+/// the work, before the server sleeps.
+pub fn run_outside_command(ctx: Ctx<'_>, job: Job) {
+    if call_after_command(job) {
         return;
     }
     match attribution::is_no_client_executing() {
-        true => raw::in_own_execution_unit(act),
+        true => raw::in_own_execution_unit(|| job(ctx)),
         false => timer::wake_promptly(),
     }
 }

@@ -25,34 +25,6 @@ pub unsafe fn given<'a>(
     }
 }
 
-/// Wraps the arguments of an event callback: the context, and the event's structure, if any.
-///
-/// # Safety
-/// They are the server's own, the structure is a `T`, and `'a` is no longer than the call in which it gave them.
-pub unsafe fn event<'a, T>(
-    ctx: &'a *mut raw::RedisModuleCtx,
-    data: *mut c_void,
-) -> (Ctx<'a>, Option<&'a T>) {
-    // SAFETY: the caller.
-    unsafe { (Ctx::new(ctx), data.cast::<T>().as_ref()) }
-}
-
-/// The first and the last slot of each range.
-///
-/// # Safety
-/// Null, or the server's, for the length of this call.
-pub unsafe fn slot_ranges(ranges: *const raw::RedisModuleSlotRangeArray) -> Vec<(u64, u64)> {
-    // SAFETY: the caller; there are so many ranges.
-    let ranges = unsafe {
-        let all = ranges.as_ref();
-        all.map_or(&[][..], |all| all.ranges.as_slice(all.num_ranges as usize))
-    };
-    let numbers = ranges.iter();
-    numbers
-        .map(|range| (range.start.into(), range.end.into()))
-        .collect()
-}
-
 /// An argument of a filtered command, if it has that many.
 ///
 /// # Safety
@@ -175,7 +147,7 @@ impl<'a> Ctx<'a> {
     }
 
     /// Subscribes to a server event.
-    pub fn listen(self, (id, callback): Listener) {
+    pub fn listen(self, id: u64, callback: raw::RedisModuleEventCallback) {
         let event = raw::RedisModuleEvent { id, dataver: 1 };
         // SAFETY: the table, the context.
         unsafe {
@@ -250,9 +222,6 @@ pub type OnKey = unsafe extern "C" fn(
 
 /// A command filter.
 pub type CommandFilter = unsafe extern "C" fn(*mut raw::RedisModuleCommandFilterCtx);
-
-/// A server event and its callback.
-pub type Listener = (u64, raw::RedisModuleEventCallback);
 
 /// A timer or one-shot callback: context and data.
 pub type Callback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut c_void);

@@ -12,7 +12,7 @@
 //! ```text
 //!   keys.rs  replies.rs  handle.rs  ask.rs  inner.rs  files.rs  timers.rs    calls into the server
 //!   commands.rs    registers commands
-//!   context.rs     arguments of callbacks      strings.rs   server strings
+//!   context.rs  events.rs    arguments of callbacks      strings.rs   server strings
 //!   calls.rs       macros and checks of calls
 //!   api_state.rs   state of the calls          table.rs     the functions that nearly every command calls
 //! ```
@@ -22,6 +22,7 @@ mod ask;
 mod calls;
 mod commands;
 mod context;
+mod events;
 mod files;
 mod handle;
 pub mod inner;
@@ -42,10 +43,8 @@ pub use calls::{
     is_calling, must_not_write,
 };
 pub use commands::{Docs, NewCommand};
-pub use context::{
-    Callback, CommandFilter, Ctx, Listener, OnKey, detached, event, filtered_word, given,
-    keep_detached, slot_ranges,
-};
+pub use context::{CommandFilter, Ctx, OnKey, detached, filtered_word, given, keep_detached};
+pub use events::{Job, ServerEvent};
 pub use files::{Damaged, RdbReader, RdbWriter};
 pub use handle::{BlockHandle, OnAbandoned, OnAnswer};
 pub use keys::{OpenKey, ReplicatedCommand, lock_value};

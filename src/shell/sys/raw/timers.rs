@@ -14,15 +14,15 @@ pub struct Timer(raw::RedisModuleTimerID);
 impl Timer {
     /// Calls `call` after `delay_ms`, not before the current command or event is over. Never in the middle of a script,
     /// unlike the server's one-shot callbacks.
-    pub fn arm(delay_ms: u64, call: Callback) -> Option<Timer> {
+    pub fn arm(delay_ms: u64, call: Callback, data: *mut c_void) -> Option<Timer> {
         let ctx = detached()?.as_ptr();
-        // SAFETY: the table, the context; the callback takes no data.
+        // SAFETY: the table, the context; the server only passes the data on.
         let timer = unsafe {
             api!(RedisModule_CreateTimer(
                 ctx,
                 delay_ms as i64,
                 Some(call),
-                null_mut()
+                data
             ))
         };
         Some(Timer(timer))
@@ -39,16 +39,16 @@ impl Timer {
 
 /// Calls `call` right after the current command, before its client's next one; outside of a command, right after the
 /// current event. False if the server has no such callback, or refuses it now.
-pub fn call_after_command(call: Callback) -> bool {
+pub fn call_after_command(call: Callback, data: *mut c_void) -> bool {
     let Some(ctx) = detached().filter(|_| have!(RedisModule_AddPostNotificationJob)) else {
         return false;
     };
-    // SAFETY: the table, the context; the callback takes no data.
+    // SAFETY: the table, the context; the server only passes the data on.
     let done = unsafe {
         api!(RedisModule_AddPostNotificationJob(
             ctx.as_ptr(),
             Some(call),
-            null_mut(),
+            data,
             None
         ))
     };
