@@ -314,12 +314,12 @@ fn on_a_replica_with_threads_tracking_and_reset_end_the_watches() {
         return say("on_a_replica_with_threads_...: only Redis 8 has threads that own connections");
     }
     for commands in [
-        &["CLIENT TRACKING ON", "CLIENT TRACKING OFF"][..],
-        &["RESET", "HELLO 3"],
-        &["MULTI", "CLIENT TRACKING OFF", "EXEC"],
+        &["WATCHEX k", "CLIENT TRACKING ON", "CLIENT TRACKING OFF"][..],
+        &["WATCHEX k", "RESET", "HELLO 3"],
+        &["WATCHEX k", "MULTI", "CLIENT TRACKING OFF", "EXEC"],
+        &["MULTI", "WATCHEX k", "CLIENT TRACKING OFF", "EXEC"],
     ] {
         let (mut watcher, mut writer) = (replica.resp3().changing_protocol(), master.resp2());
-        watcher.run("WATCHEX k");
         watcher.run_all(commands);
         // The replica has taken in what the master has told it.
         writer.run_all(&["SET k v", "DEL k", "WAIT 1 0"]);
@@ -361,6 +361,28 @@ fn a_refused_tracking_leaves_a_watcher_where_pushes_reach_it() {
             ["watchex k ADD", "watchex k DEL"],
             "after {commands:?}"
         );
+    }
+}
+
+/// When its commands were queued, nobody knew the connection yet.
+#[test]
+fn a_first_watch_beside_tracking_in_a_transaction_is_kept_from_the_threads() {
+    let server = Server::with(&["io-threads 4"]);
+    if !server.is_at_least((8, 0), (u32::MAX, 0)) {
+        return say("a_first_watch_...: only Redis 8 has threads that own connections");
+    }
+    for commands in [
+        &["WATCHEX k", "CLIENT TRACKING OFF"][..],
+        &["CLIENT TRACKING OFF", "WATCHEX k"],
+        &["CLIENT TRACKING ON", "WATCHEX k", "CLIENT TRACKING OFF"],
+    ] {
+        let mut watcher = server.resp3().changing_protocol();
+        let id = watcher.run("CLIENT ID").number();
+        watcher.run_all(&[&["MULTI"], commands, &["EXEC"]].concat());
+        // A connection that is given to a thread is given after its command.
+        watcher.run_all(&["PING"; 3]);
+        let line = server.resp2().run(&format!("CLIENT LIST ID {id}")).text();
+        assert!(line.contains(" io-thread=0 "), "{commands:?}: {line}");
     }
 }
 

@@ -38,6 +38,10 @@ pub fn enable_push(ctx: Ctx<'_>, client: ClientId) {
     shell().filters_tracking.set(true);
     subscriptions::to_commands(ctx);
     keep(client);
+    // The rest of its transaction may clear the flag: when it was queued, nobody knew the client.
+    if ctx.state().in_exec() {
+        keep_after_command(ctx, client);
+    }
 }
 
 /// Forgets a closed connection.
@@ -145,7 +149,11 @@ fn before_command(ctx: Ctx<'_>, client: ClientId, touch: Touch) {
     if may_switch_on {
         release(client);
     }
-    // Set the flag again after the command, or in the event loop if it is refused or postponed.
+    keep_after_command(ctx, client);
+}
+
+/// Sets the flag again after the command, or in the event loop if the command is refused or postponed.
+fn keep_after_command(ctx: Ctx<'_>, client: ClientId) {
     let may_be_postponed = raw::must_not_write();
     if !may_be_postponed {
         // SAFETY: the table (Redis 8 has it), the context; an id fits a pointer.
@@ -158,6 +166,7 @@ fn before_command(ctx: Ctx<'_>, client: ClientId, touch: Touch) {
             ))
         };
     }
+    let threads = &shell().threads;
     threads.with_mut(|threads| threads.deferred.insert(client, may_be_postponed));
     subscriptions::to_event_loop(ctx);
 }
