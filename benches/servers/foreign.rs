@@ -58,10 +58,11 @@ pub fn run(bench: &Bench, table: &mut Table) {
         (Setting::Prefix("WATCHTP key: KEYSONLY"), "keys only"),
         (Setting::Prefix("WATCHTP key:"), "with values"),
     ] {
-        let sides = [watch, Setting::Nothing].map(|setting| (Loaded::Module, setting));
+        let sides = [watch, Setting::Hold].map(|setting| (Loaded::Module, setting));
         for depth in [1, MIXED.depth] {
             let turns = measure(bench, sides, Commands { names, depth }, STARTS);
-            let what = format!("SET, {depth} at once, a prefix watched {what}, against none");
+            let what =
+                format!("SET, {depth} at once, a prefix watched {what}, against a hold alone");
             table.add_speed(&what, &turns, Target::AtLeast(0.98));
         }
     }
@@ -96,7 +97,7 @@ pub(super) fn measure(
 pub(super) enum Setting {
     Nothing,
     Watches,
-    /// This command watches a prefix that some of the keys have, but nobody holds them.
+    /// As [`Hold`](Self::Hold), and this command watches a prefix that some of the keys have, but nobody holds them.
     Prefix(&'static str),
     /// From the first hold on, the module also looks at who executes commands.
     Hold,
@@ -126,7 +127,10 @@ impl Setting {
                     owner.run_all(&encode(words), 1);
                 }
             }
-            Setting::Prefix(watch) => owner.run_all(&encode(watch), 1),
+            Setting::Prefix(watch) => {
+                owner.run_all(&encode(watch), 1);
+                owner.run_all(&encode("SETTP held value"), 1);
+            }
             Setting::Hold => owner.run_all(&encode("SETTP held value"), 1),
         }
         owner
