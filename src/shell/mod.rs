@@ -193,7 +193,7 @@ fn server(ctx: Ctx<'_>) -> Server {
     let valkey = field(c"valkey_version");
     let (name, stage) = (field(c"server_name"), field(c"valkey_release_stage"));
     let redict = field(c"redict_version");
-    let io_threads = ctx.server_setting(c"io-threads");
+    let io_threads = ctx.server_setting("io-threads");
     Server::of(
         Version::read(Report {
             redis: redis.as_deref(),

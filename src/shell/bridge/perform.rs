@@ -6,11 +6,11 @@ use crate::engine::{
 };
 use crate::policy::blocked::Answer;
 use crate::shell::bridge::losses;
-use crate::shell::delivery::{blocked, presence, push, replication};
+use crate::shell::delivery::{blocked, presence, push};
 use crate::shell::server::{attribution, epochs, io_threads, keepalive, replicas, subscriptions};
 use crate::shell::state::{self, shell};
 use crate::shell::sys::at_end::meanwhile;
-use crate::shell::sys::raw::{self, Ctx, OpenKey, ReplicatedCommand, Str, Text};
+use crate::shell::sys::raw::{self, Ctx, OpenKey, Str, Target, Text};
 use crate::wire::replies;
 use std::cell::Cell;
 
@@ -87,11 +87,13 @@ pub fn perform(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, effect: Ef
             persist(ctx, key.as_key());
         }
         Effect::ReplicateToken(token) => {
-            ctx.replicate_token(token);
+            ctx.replicate_token(Target::All, token);
             epochs::broadcast_token(ctx, token);
         }
         Effect::Replicate(record) => {
-            replicate(ctx, in_command, || replication::replicate(ctx, &record));
+            replicate(ctx, in_command, || {
+                ctx.replicate_record(Target::All, ctx.db(), &record);
+            });
         }
         Effect::Push { to, push } => push::send(ctx, to, push),
         Effect::Presence(change) => return push_presence(ctx, *change),
@@ -229,7 +231,7 @@ fn remove(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, key: &KeyBuf) {
     with_name(ctx, in_command, key.as_key(), |there, name| {
         if writing_key(name, || there.remove(name, there.open(name))) {
             replicate(ctx, in_command, || {
-                there.replicate(key.db, ReplicatedCommand::Del, name, None);
+                there.replicate(Target::All, key.db, "DEL", &[name]);
             });
         }
     });

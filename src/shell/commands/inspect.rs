@@ -79,8 +79,8 @@ fn write_errors(ctx: Ctx<'_>) -> Vec<Cause> {
     };
     let set = |name| ctx.server_setting(name).unwrap_or_default();
     let is_unsaved = is(c"persistence", c"rdb_last_bgsave_status", "err")
-        && set(c"stop-writes-on-bgsave-error") == "yes"
-        && !set(c"save").is_empty();
+        && set("stop-writes-on-bgsave-error") == "yes"
+        && !set("save").is_empty();
     let is_unwritten = is(c"persistence", c"aof_enabled", "1")
         && is(c"persistence", c"aof_last_write_status", "err");
     let causes = [

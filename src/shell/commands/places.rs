@@ -64,10 +64,10 @@ pub fn refuse_inner_slots(ctx: Ctx<'_>, command: &[Str<'_>], name: &[u8]) -> Opt
         return Some("ERR LOCK.GUARD does not run 'migrate' in a cluster");
     }
     let slot = slot_of(name);
-    let mut all = true;
-    if !ctx.each_key_of(command, |key| all &= slot_of(key) == slot) {
+    let Some(keys) = ctx.keys_of(command) else {
         return Some(COMMAND_IS_RENAMED);
-    }
+    };
+    let mut all = keys.iter().all(|key| slot_of(key) == slot);
     // The server routes these by an argument that COMMAND GETKEYS omits: a shard channel, or the only key.
     if let [first, word, ..] = command
         && (["spublish", "pfmerge"].iter())

@@ -13,7 +13,7 @@ use crate::shell::bridge::tell::settle_flush;
 use crate::shell::server::{replicas, writes};
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
-use crate::shell::sys::raw::{self, Ctx, ServerEvent, Text};
+use crate::shell::sys::raw::{self, Ctx, ServerEvent, Target, Text};
 use crate::shell::timer;
 use redis_module::raw as c;
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ pub fn replicate_if_due(ctx: Ctx<'_>) {
     }
     shell.rewrite_is_due.set(false);
     settle_flush(ctx);
-    let preamble = ctx.server_setting(c"aof-use-rdb-preamble");
+    let preamble = ctx.server_setting("aof-use-rdb-preamble");
     let mut bound: BTreeMap<Db, (Vec<Text>, Vec<Token>)> = BTreeMap::new();
     let (mut names, mut records) = (Vec::new(), Vec::new());
     if preamble.is_some_and(|preamble| preamble == "no") {
@@ -64,7 +64,7 @@ pub fn replicate_if_due(ctx: Ctx<'_>) {
     }
     let token = shell.engine.with(|engine| engine.last_token_given());
     if let Some(token) = token {
-        ctx.log_token(token);
+        ctx.replicate_token(Target::File, token);
     }
     for (db, (keys, tokens)) in bound {
         let tokens = tokens.chunks(KEYS_PER_COMMAND);
@@ -76,7 +76,6 @@ pub fn replicate_if_due(ctx: Ctx<'_>) {
         }
     }
     for record in &records {
-        let (command, words) = record.words();
-        ctx.log_words(record.db().unwrap_or(Db(0)), command, &words);
+        ctx.replicate_record(Target::File, Db(0), record);
     }
 }

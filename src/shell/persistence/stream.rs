@@ -17,9 +17,10 @@ use crate::shell::guard::guard;
 use crate::shell::persistence::intake;
 use crate::shell::server::{client_db, cluster, lookup};
 use crate::shell::state::shell;
-use crate::shell::sys::raw::{self, Ctx, Docs, ReplicatedCommand, Str, entries};
+use crate::shell::sys::raw::{self, Ctx, Docs, Str, Target, entries};
 use redis_module::raw as c;
 use std::ffi::c_int;
+use std::iter;
 
 /// Applies a grant in the words of former versions, which gave no token. The reply is discarded.
 pub fn apply(ctx: Ctx<'_>, request: &Request<'_, '_>, strings: &[Str<'_>]) {
@@ -51,7 +52,8 @@ fn make(
         true if !mode.is_lock() => {
             let by = Cause::Server;
             tell::handle(ctx, Event::Replaced { key, by });
-            ctx.replicate(db, ReplicatedCommand::Set, string, value);
+            let words: Vec<_> = iter::once(string).chain(value).collect();
+            ctx.replicate(Target::All, db, "SET", &words);
             return Outcome::Done;
         }
         true if !shell().is_replica() => recheck::lock_restored(key),

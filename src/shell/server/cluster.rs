@@ -46,7 +46,7 @@ fn owner_if_refused(ctx: Ctx<'_>, key: Key<'_>, refusal: Refusal) -> SlotOwner {
 }
 
 fn uses_host_names(ctx: Ctx<'_>) -> bool {
-    let kind = ctx.server_setting(c"cluster-preferred-endpoint-type");
+    let kind = ctx.server_setting("cluster-preferred-endpoint-type");
     kind.is_some_and(|kind| kind == "hostname")
 }
 

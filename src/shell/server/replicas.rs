@@ -4,7 +4,7 @@ use crate::engine::Moment;
 use crate::shell::server::subscriptions;
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
-use crate::shell::sys::raw::{self, Ctx, ServerEvent};
+use crate::shell::sys::raw::{self, Ctx, ServerEvent, Target};
 use crate::shell::timer;
 use redis_module::raw as c;
 use std::cell::Cell;
@@ -45,7 +45,7 @@ pub fn replicate_epoch_to_new_replica(ctx: Ctx<'_>) {
     shell.has_new_replica.set(false);
     let token = shell.engine.with_mut(|engine| engine.pending_epoch());
     if let Some(token) = token {
-        ctx.replicate_token(token);
+        ctx.replicate_token(Target::All, token);
     }
 }
 
@@ -87,7 +87,7 @@ fn has_required(ctx: Ctx<'_>) -> bool {
         let good = ctx.server_info(c"replication", c"min_slaves_good_slaves");
         shell.requires_no_replicas.set(good.is_none());
         good.and_then(number).is_none_or(|good| {
-            let wanted = ctx.server_setting(c"min-replicas-to-write");
+            let wanted = ctx.server_setting("min-replicas-to-write");
             wanted.and_then(number).is_none_or(|wanted| good >= wanted)
         })
     })

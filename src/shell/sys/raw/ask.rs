@@ -3,14 +3,14 @@
 use crate::engine::{ClientId, Db};
 use crate::policy::attribution::field;
 use crate::shell::sys::raw::api_state::api_state;
-use crate::shell::sys::raw::calls::{api, call, have, is_in_uncaused_event};
+use crate::shell::sys::raw::calls::{api, have, is_in_uncaused_event};
 use crate::shell::sys::raw::context::{Ctx, detached};
+use crate::shell::sys::raw::server_commands::{call, elements_of, rows_of, text_of};
 use crate::shell::sys::raw::strings::{Str, Text, pointers_of};
 use crate::shell::sys::scoped::assert_nothing_borrowed;
 use crate::shell::sys::shim;
 use redis_module::raw;
-use std::ffi::{CStr, c_int, c_longlong, c_void};
-use std::ops::Range;
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{NonNull, null_mut};
 
 impl Ctx<'_> {
@@ -20,21 +20,8 @@ impl Ctx<'_> {
         if api_state().describes_directly.get() {
             return shim::describe(client);
         }
-        let id = c_longlong::try_from(client.0).ok()?;
-        // SAFETY: the table, the context; the arguments are as the format says.
-        let reply = unsafe {
-            call!(
-                self.as_ptr(),
-                c"CLIENT".as_ptr(),
-                c"ccl".as_ptr(),
-                c"LIST".as_ptr(),
-                c"ID".as_ptr(),
-                id
-            )
-        };
-        CallReply::new(reply)
-            .and_then(|answer| answer.text())
-            .filter(|line| !line.is_empty())
+        let line = self.ask("CLIENT", &["LIST", "ID", &client.0.to_string()]);
+        line.and_then(text_of).filter(|line| !line.is_empty())
     }
 
     /// A client's address, name and user; `None` if there is no such client. O(1). Calls no command, unless the peer has
@@ -62,16 +49,7 @@ impl Ctx<'_> {
 
     /// The `CLIENT LIST` lines of all clients. O(connections).
     pub fn client_lines(self) -> Option<String> {
-        // SAFETY: the table, the context; the argument is as the format says.
-        let reply = unsafe {
-            call!(
-                self.as_ptr(),
-                c"CLIENT".as_ptr(),
-                c"c".as_ptr(),
-                c"LIST".as_ptr()
-            )
-        };
-        CallReply::new(reply).and_then(|answer| answer.text())
+        self.ask("CLIENT", &["LIST"]).and_then(text_of)
     }
 
     /// Whether the caller may read this key. False for a deleted user.
@@ -138,7 +116,7 @@ impl Ctx<'_> {
 
     /// Whether the command ACL was renamed.
     pub fn has_no_acl(self) -> bool {
-        self.answer_of(c"ACL", c"WHOAMI").is_none()
+        self.ask("ACL", &["WHOAMI"]).is_none()
     }
 
     /// Whether the server refuses commands for this key, e.g. because another node owns its slot. Takes some microseconds.
@@ -147,47 +125,31 @@ impl Ctx<'_> {
         let ctx = self.in_db(db).as_ptr();
         // SAFETY: the table, the context; the argument is as the format says.
         let reply = unsafe { call!(ctx, c"EXISTS".as_ptr(), c"s".as_ptr(), key.as_ptr()) };
-        let error = std::io::Error::last_os_error().raw_os_error();
-        match (CallReply::new(reply), error) {
-            (None, Some(libc::EPERM)) => Refusal::Redirected,
-            (None, Some(libc::ENETDOWN)) => Refusal::Down,
+        match reply {
+            Err(Some(libc::EPERM)) => Refusal::Redirected,
+            Err(Some(libc::ENETDOWN)) => Refusal::Down,
             _ => Refusal::None,
         }
     }
 
     /// `CLUSTER NODES`. O(slots).
     pub fn cluster_nodes(self) -> String {
-        let answer = self.answer_of(c"CLUSTER", c"NODES");
-        answer.and_then(|answer| answer.text()).unwrap_or_default()
+        let nodes = self.ask("CLUSTER", &["NODES"]);
+        nodes.and_then(text_of).unwrap_or_default()
     }
 
     /// `CLUSTER GETSLOTMIGRATIONS` of Valkey 9: alternating names and values for each migration; numeric values are empty.
     /// O(recorded migrations).
     pub fn slot_migrations(self) -> Vec<Vec<String>> {
-        let answer = self.answer_of(c"CLUSTER", c"GETSLOTMIGRATIONS");
-        answer.map(|answer| answer.rows()).unwrap_or_default()
+        rows_of(self.ask("CLUSTER", &["GETSLOTMIGRATIONS"]))
     }
 
     /// The names of all modules, including this one.
     pub fn modules(self) -> Vec<String> {
-        let answer = self.answer_of(c"MODULE", c"LIST");
-        let rows = answer.map(|answer| answer.rows()).unwrap_or_default();
+        let rows = rows_of(self.ask("MODULE", &["LIST"]));
         // Each row begins with "name" and the name.
         let names = rows.into_iter().filter_map(|row| row.into_iter().nth(1));
         names.collect()
-    }
-
-    /// The reply to a command of two words.
-    fn answer_of(self, command: &CStr, word: &CStr) -> Option<CallReply> {
-        // SAFETY: the table, the context; the argument is as the format says.
-        CallReply::new(unsafe {
-            call!(
-                self.as_ptr(),
-                command.as_ptr(),
-                c"c".as_ptr(),
-                word.as_ptr()
-            )
-        })
     }
 
     /// A field of a section of `INFO`.
@@ -207,18 +169,9 @@ impl Ctx<'_> {
     }
 
     /// A server setting.
-    pub fn server_setting(self, name: &CStr) -> Option<String> {
-        // SAFETY: the table, the context; the arguments are as the format says.
-        let reply = unsafe {
-            call!(
-                self.as_ptr(),
-                c"CONFIG".as_ptr(),
-                c"cc".as_ptr(),
-                c"GET".as_ptr(),
-                name.as_ptr()
-            )
-        };
-        CallReply::new(reply).and_then(|answer| answer.element_text(1))
+    pub fn server_setting(self, name: &str) -> Option<String> {
+        let pair = elements_of(self.ask("CONFIG", &["GET", name])?);
+        pair.into_iter().nth(1).and_then(text_of)
     }
 }
 
@@ -380,141 +333,6 @@ impl Drop for User {
     }
 }
 
-/// The reply to a command call.
-pub(super) struct CallReply(NonNull<raw::RedisModuleCallReply>);
-
-impl CallReply {
-    pub(super) fn new(reply: *mut raw::RedisModuleCallReply) -> Option<Self> {
-        NonNull::new(reply).map(CallReply)
-    }
-
-    /// The strings of an array of arrays; other elements are empty.
-    fn rows(&self) -> Vec<Vec<String>> {
-        let reply = self.0.as_ptr();
-        // SAFETY: the table; the reply lives as long as we do, and its elements belong to it.
-        unsafe {
-            let element = |of, place| api!(RedisModule_CallReplyArrayElement(of, place));
-            let text = |row, place| text_of(element(row, place)).unwrap_or_default();
-            let texts = |row| indices_of(row).map(|place| text(row, place)).collect();
-            let rows = indices_of(reply).map(|place| texts(element(reply, place)));
-            rows.collect()
-        }
-    }
-
-    pub(super) fn is_integer(&self) -> bool {
-        // SAFETY: the table; the reply lives as long as `self`.
-        let kind = unsafe { api!(RedisModule_CallReplyType(self.0.as_ptr())) };
-        kind == raw::REDISMODULE_REPLY_INTEGER as c_int
-    }
-
-    /// Whether the server sent no reply.
-    pub(super) fn is_empty(&self) -> bool {
-        // SAFETY: the table; the reply lives as long as `self`.
-        let kind = unsafe { api!(RedisModule_CallReplyType(self.0.as_ptr())) };
-        kind == raw::REDISMODULE_REPLY_UNKNOWN as c_int
-    }
-
-    /// The error text, if it is an error.
-    pub(super) fn error(&self) -> Option<String> {
-        // SAFETY: the table; the reply lives as long as `self`.
-        let kind = unsafe { api!(RedisModule_CallReplyType(self.0.as_ptr())) };
-        (kind == raw::REDISMODULE_REPLY_ERROR as c_int).then(|| self.text())?
-    }
-
-    /// Calls `each` for each string element of an array.
-    pub(super) fn each_string(&self, each: &mut dyn FnMut(&[u8])) {
-        let reply = self.0.as_ptr();
-        // SAFETY: the table; the reply lives as long as `self`, and its elements belong to it.
-        unsafe {
-            if api!(RedisModule_CallReplyType(reply)) != raw::REDISMODULE_REPLY_ARRAY as c_int {
-                return;
-            }
-            for place in indices_of(reply) {
-                let element = api!(RedisModule_CallReplyArrayElement(reply, place));
-                let mut length = 0;
-                let bytes = api!(RedisModule_CallReplyStringPtr(element, &mut length));
-                if !bytes.is_null() {
-                    each(std::slice::from_raw_parts(bytes.cast(), length));
-                }
-            }
-        }
-    }
-
-    /// Whether a command has a flag, from the reply to `COMMAND INFO` of one command. `None` if the command does not exist.
-    pub(super) fn has_command_flag(&self, flag: &str) -> Option<bool> {
-        const FLAGS: usize = 2;
-        // SAFETY: the table; the reply lives as long as `self`, and its elements belong to it.
-        unsafe {
-            let first = api!(RedisModule_CallReplyArrayElement(self.0.as_ptr(), 0));
-            if first.is_null() || indices_of(first).is_empty() {
-                return None;
-            }
-            let flags = api!(RedisModule_CallReplyArrayElement(first, FLAGS));
-            let text = |place| text_of(api!(RedisModule_CallReplyArrayElement(flags, place)));
-            Some(indices_of(flags).any(|place| text(place).is_some_and(|text| text == flag)))
-        }
-    }
-
-    /// Sends it as the reply to the executing command.
-    pub(super) fn pass_on(&self, ctx: Ctx<'_>) {
-        // SAFETY: the table, the context; the reply lives as long as `self`, and is copied.
-        unsafe {
-            api!(RedisModule_ReplyWithCallReply(
-                ctx.as_ptr(),
-                self.0.as_ptr()
-            ))
-        };
-    }
-
-    fn text(&self) -> Option<String> {
-        // SAFETY: the table; the reply lives as long as `self`.
-        unsafe { text_of(self.0.as_ptr()) }
-    }
-
-    fn element_text(&self, place: usize) -> Option<String> {
-        // SAFETY: as in `text`; an element belongs to its reply.
-        unsafe {
-            text_of(api!(RedisModule_CallReplyArrayElement(
-                self.0.as_ptr(),
-                place
-            )))
-        }
-    }
-}
-
-/// # Safety
-/// The reply is null or alive.
-unsafe fn indices_of(reply: *mut raw::RedisModuleCallReply) -> Range<usize> {
-    if reply.is_null() {
-        return 0..0;
-    }
-    // SAFETY: the table, and the caller.
-    0..unsafe { api!(RedisModule_CallReplyLength(reply)) }
-}
-
-/// # Safety
-/// The reply is null (an element that is not there), or alive.
-unsafe fn text_of(reply: *mut raw::RedisModuleCallReply) -> Option<String> {
-    if reply.is_null() {
-        return None;
-    }
-    let mut length = 0;
-    // SAFETY: the table, and the caller.
-    unsafe {
-        let bytes: *const u8 = api!(RedisModule_CallReplyStringPtr(reply, &mut length)).cast();
-        (!bytes.is_null()).then(|| {
-            String::from_utf8_lossy(std::slice::from_raw_parts(bytes, length)).into_owned()
-        })
-    }
-}
-
-impl Drop for CallReply {
-    fn drop(&mut self) {
-        // SAFETY: the table; freed once.
-        unsafe { api!(RedisModule_FreeCallReply(self.0.as_ptr())) }
-    }
-}
-
 /// Whether this client has client-side caching (`CLIENT TRACKING`) on.
 pub fn is_tracking(client: ClientId) -> bool {
     client_flags(client) & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_TRACKING) != 0
@@ -565,7 +383,7 @@ pub fn is_connected(client: ClientId) -> bool {
 
 /// Stores the path of the server's Unix socket. Once, at load.
 pub fn store_unix_socket_path(ctx: Ctx<'_>) {
-    let path = ctx.server_setting(c"unixsocket").unwrap_or_default();
+    let path = ctx.server_setting("unixsocket").unwrap_or_default();
     let _ = api_state().unix_socket.set(path);
 }
 

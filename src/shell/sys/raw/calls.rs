@@ -15,16 +15,6 @@ macro_rules! api {
 }
 pub(in crate::shell) use api;
 
-/// Calls a server command.
-macro_rules! call {
-    ($($argument:expr),* $(,)?) => {{
-        crate::shell::sys::raw::calls::assert_not_in_uncaused_event();
-        let _calling = crate::shell::sys::raw::calls::calling();
-        api!(RedisModule_Call($($argument),*))
-    }};
-}
-pub(super) use call;
-
 /// The same for the functions in `table.rs`.
 macro_rules! hot {
     ($name:ident $arguments:tt) => {{

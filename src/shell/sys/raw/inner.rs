@@ -1,10 +1,10 @@
 //! Commands that LOCK.GUARD runs: their keys, their execution, their replies.
 
-use crate::shell::sys::raw::ask::CallReply;
-use crate::shell::sys::raw::calls::{api, call};
 use crate::shell::sys::raw::context::Ctx;
+use crate::shell::sys::raw::server_commands::{bytes_of, call, elements_of, text_of};
 use crate::shell::sys::raw::strings::{Str, pointers_of};
 use std::ffi::{CStr, CString};
+use std::iter;
 
 /// The server's wording for a command whose keys are split between nodes while their slot migrates.
 pub const TRYAGAIN: &str = "TRYAGAIN Multiple keys request during rehashing of slot";
@@ -18,42 +18,27 @@ pub enum CommandOrigin {
 }
 
 impl Ctx<'_> {
-    /// Calls `each` with the names of a command's keys, from `COMMAND GETKEYS`. False if `COMMAND` is renamed.
-    pub fn each_key_of(self, command: &[Str<'_>], mut each: impl FnMut(&[u8])) -> bool {
-        // SAFETY: the table, the context; the arguments are as the format says, and live for this call.
-        let reply = unsafe {
-            call!(
-                self.as_ptr(),
-                c"COMMAND".as_ptr(),
-                c"cv".as_ptr(),
-                c"GETKEYS".as_ptr(),
-                pointers_of(command),
-                command.len()
-            )
-        };
-        let answer = CallReply::new(reply);
-        if let Some(answer) = &answer {
-            answer.each_string(&mut each);
-        }
-        answer.is_some()
+    /// The names of a command's keys, from `COMMAND GETKEYS`; none if the command has none. `None` if `COMMAND` is renamed.
+    pub fn keys_of(self, command: &[Str<'_>]) -> Option<Vec<Vec<u8>>> {
+        let words = command.iter().map(|word| word.bytes());
+        let words: Vec<_> = iter::once(&b"GETKEYS"[..]).chain(words).collect();
+        let names = self.call("COMMAND", &words)?;
+        let names = names.map(elements_of).unwrap_or_default();
+        Some(names.into_iter().filter_map(bytes_of).collect())
     }
 
     /// Who registered this command. `None` if `COMMAND` is renamed.
     pub fn origin_of_command(self, name: Str<'_>) -> Option<CommandOrigin> {
-        // SAFETY: the table, the context; the arguments are as the format says.
-        let reply = unsafe {
-            api!(RedisModule_Call(
-                self.as_ptr(),
-                c"COMMAND".as_ptr(),
-                c"cs".as_ptr(),
-                c"INFO".as_ptr(),
-                name.as_ptr()
-            ))
+        const FLAGS: usize = 2;
+        let rows = self.call("COMMAND", &[b"INFO", name.bytes()])?;
+        let row = rows.map(elements_of).unwrap_or_default().into_iter().next();
+        let Some(flags) = row.and_then(|row| elements_of(row).into_iter().nth(FLAGS)) else {
+            return Some(CommandOrigin::Nobody);
         };
-        CallReply::new(reply).map(|answer| match answer.has_command_flag("module") {
-            None => CommandOrigin::Nobody,
-            Some(true) => CommandOrigin::Module,
-            Some(false) => CommandOrigin::Server,
+        let mut flags = elements_of(flags).into_iter().filter_map(text_of);
+        Some(match flags.any(|flag| flag == "module") {
+            true => CommandOrigin::Module,
+            false => CommandOrigin::Server,
         })
     }
 
@@ -69,8 +54,7 @@ impl Ctx<'_> {
                 keys.len()
             )
         };
-        let error = std::io::Error::last_os_error().raw_os_error();
-        CallReply::new(reply).is_some() || error != Some(libc::EPERM)
+        !matches!(reply, Err(Some(libc::EPERM)))
     }
 
     /// Runs a command as the executing client's user, as a script would: with its protocol, without blocking, subject to
@@ -82,7 +66,7 @@ impl Ctx<'_> {
         };
         let call = |c_name: &CStr, arguments: &[Str<'_>]| {
             // SAFETY: the table, the context; the arguments are as the format says, and live for this call.
-            CallReply::new(unsafe {
+            let reply = unsafe {
                 call!(
                     self.as_ptr(),
                     c_name.as_ptr(),
@@ -90,7 +74,8 @@ impl Ctx<'_> {
                     pointers_of(arguments),
                     arguments.len()
                 )
-            })
+            };
+            reply.ok()
         };
         let Some(answer) = call(&c_name, &command[1..]) else {
             return self.reply_error("ERR the server does not run this command");

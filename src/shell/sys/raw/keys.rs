@@ -1,31 +1,13 @@
-//! Keys: opening, creating, removing and replicating them.
+//! Keys: opening, creating and removing them.
 
-use crate::engine::{Db, GrantRecord, KeyState, TOKENS, Token, mode_word};
-use crate::policy::release;
+use crate::engine::{Db, KeyState};
 use crate::shell::sys::raw::api_state::api_state;
-use crate::shell::sys::raw::ask::CallReply;
-use crate::shell::sys::raw::calls::{api, assert_own_execution_unit, call, hot, published_classes};
+use crate::shell::sys::raw::calls::{api, assert_own_execution_unit, hot, published_classes};
 use crate::shell::sys::raw::context::Ctx;
-use crate::shell::sys::raw::strings::{Str, Text, c_string};
-use redis_module::raw;
+use crate::shell::sys::raw::strings::Str;
+use redis_module::{RedisValue, raw};
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
-
-/// A command that is replicated for a key.
-#[derive(Clone, Copy)]
-pub enum ReplicatedCommand {
-    Del,
-    Set,
-}
-
-impl ReplicatedCommand {
-    fn name(self) -> &'static CStr {
-        match self {
-            ReplicatedCommand::Del => c"DEL",
-            ReplicatedCommand::Set => c"SET",
-        }
-    }
-}
 
 impl<'a> Ctx<'a> {
     /// Opens a key of the selected database for writing. A master deletes it if it is past its TTL.
@@ -65,20 +47,10 @@ impl<'a> Ctx<'a> {
         } else {
             self.in_db(db)
         };
-        // The only command that looks keys up without side effects on all servers. SAFETY: the table, the context; the
-        // arguments are as the format says.
-        let reply = unsafe {
-            call!(
-                there.as_ptr(),
-                c"MEMORY".as_ptr(),
-                c"cscc".as_ptr(),
-                c"USAGE".as_ptr(),
-                key.as_ptr(),
-                c"SAMPLES".as_ptr(),
-                c"1".as_ptr()
-            )
-        };
-        CallReply::new(reply).map(|answer| answer.is_integer())
+        // The only command that looks keys up without side effects on all servers.
+        let words = [b"USAGE", key.bytes(), b"SAMPLES", b"1"];
+        let usage = there.call("MEMORY", &words)?;
+        Some(matches!(usage, Ok(RedisValue::Integer(_))))
     }
 
     pub fn open_as(self, key: Str<'_>, mode: c_int) -> OpenKey<'a> {
@@ -156,143 +128,6 @@ impl<'a> Ctx<'a> {
         true
     }
 
-    /// Replicates the current command verbatim to replicas and the append-only file.
-    pub fn replicate_verbatim(self) {
-        // SAFETY: the table, the context.
-        unsafe { hot!(RedisModule_ReplicateVerbatim(self.as_ptr())) };
-    }
-
-    /// Replicates a command for a key of this database.
-    pub fn replicate(
-        self,
-        db: Db,
-        command: ReplicatedCommand,
-        key: Str<'_>,
-        value: Option<Str<'_>>,
-    ) {
-        assert_own_execution_unit();
-        let (ctx, key) = (self.in_db(db).as_ptr(), key.as_ptr());
-        let command = command.name().as_ptr();
-        // SAFETY: the table, the context; the arguments are as the formats say.
-        unsafe {
-            match value.map(Str::as_ptr) {
-                Some(value) => {
-                    api!(RedisModule_Replicate(
-                        ctx,
-                        command,
-                        c"ss".as_ptr(),
-                        key,
-                        value
-                    ))
-                }
-                None => api!(RedisModule_Replicate(ctx, command, c"s".as_ptr(), key)),
-            }
-        };
-    }
-
-    /// Replicates that a grant made a key of this database: a temporary key with this value, or a lock.
-    pub fn replicate_grant(self, db: Db, key: Str<'_>, value: Option<Str<'_>>, grant: GrantRecord) {
-        assert_own_execution_unit();
-        let (ctx, key, token) = (self.in_db(db).as_ptr(), key.as_ptr(), grant.token.0);
-        let Some(value) = value else {
-            let (name, format) = (c"TETHER.LOCK".as_ptr(), c"slb".as_ptr());
-            let mode = mode_word(grant.mode);
-            let (mode, length) = (mode.as_ptr(), mode.len());
-            // SAFETY: the table, the context; the arguments are as the format says, and copied.
-            unsafe {
-                api!(RedisModule_Replicate(
-                    ctx, name, format, key, token, mode, length
-                ))
-            };
-            return;
-        };
-        let (name, value) = (c"TETHER.SETTP".as_ptr(), value.as_ptr());
-        // SAFETY: the same.
-        unsafe {
-            api!(RedisModule_Replicate(
-                ctx,
-                name,
-                c"sls".as_ptr(),
-                key,
-                token,
-                value
-            ))
-        };
-    }
-
-    /// Writes to the append-only file only: these keys are temporary keys.
-    pub fn log_bound(self, db: Db, keys: &[Text]) {
-        self.send_command(Target::File, db, "TETHER.BOUND", keys);
-    }
-
-    /// Writes a command for this database to the append-only file only.
-    pub fn log_words(self, db: Db, command: &str, words: &[Vec<u8>]) {
-        let words: Vec<_> = words.iter().map(|word| Text::new(word)).collect();
-        self.send_command(Target::File, db, command, &words);
-    }
-
-    /// Replicates a command for this database.
-    pub fn replicate_words(self, db: Db, command: &str, words: &[Vec<u8>]) {
-        let words: Vec<_> = words.iter().map(|word| Text::new(word)).collect();
-        self.send_command(Target::All, db, command, &words);
-    }
-
-    fn send_command(self, target: Target, db: Db, command: &str, words: &[Text]) {
-        assert_own_execution_unit();
-        let format = match target {
-            Target::File => c"Rv",
-            Target::All => c"v",
-        };
-        let command = c_string(command);
-        let words: Vec<_> = words.iter().map(|word| word.as_str().as_ptr()).collect();
-        // SAFETY: the table, the context; the arguments are as the formats say, and the server counts
-        // its references to the strings.
-        unsafe {
-            api!(RedisModule_Replicate(
-                self.in_db(db).as_ptr(),
-                command.as_ptr(),
-                format.as_ptr(),
-                words.as_ptr(),
-                words.len()
-            ));
-        }
-    }
-
-    /// Writes to the append-only file only: tokens up to this one have been issued, and the version of this module.
-    pub fn log_token(self, token: Token) {
-        self.send_token(Target::File, token, &[]);
-    }
-
-    /// The same, with the tokens of the keys of the next [`log_bound`](Self::log_bound).
-    pub fn log_tokens(self, token: Token, packed: &[u8]) {
-        self.send_token(Target::File, token, &[TOKENS, packed]);
-    }
-
-    /// Replicates: tokens from this one on may be issued, and the version of this module.
-    pub fn replicate_token(self, token: Token) {
-        self.send_token(Target::All, token, &[]);
-    }
-
-    fn send_token(self, target: Target, token: Token, more: &[&[u8]]) {
-        let token = token.0.to_string();
-        let words = std::iter::once(&*token).chain(release::WORDS);
-        let words = words.map(str::as_bytes).chain(more.iter().copied());
-        let words: Vec<_> = words.map(Text::new).collect();
-        self.send_command(target, self.db(), "TETHER.TOKEN", &words);
-    }
-
-    /// Replicates the end of a key's backstop TTL, or its removal.
-    pub fn replicate_ttl(self, db: Db, key: Str<'_>, end_ms: Option<i64>) {
-        let key = Text::new(key.bytes());
-        match end_ms {
-            Some(ms) => {
-                let ms = Text::new(ms.to_string().as_bytes());
-                self.send_command(Target::All, db, "TETHER.RENEW", &[key, ms]);
-            }
-            None => self.send_command(Target::All, db, "PERSIST", &[key]),
-        }
-    }
-
     /// The database of a keyspace event with this context and key.
     pub fn event_db(self, key: Str<'_>) -> Db {
         if api_state().event_db_is_wrong_in_exec.get() && self.state().in_exec() {
@@ -308,15 +143,6 @@ impl<'a> Ctx<'a> {
         }
         self.db()
     }
-}
-
-/// The destination of a command.
-#[derive(Clone, Copy)]
-enum Target {
-    /// The append-only file alone.
-    File,
-    /// Replicas and the append-only file.
-    All,
 }
 
 /// Every lock value points here.

@@ -11,6 +11,7 @@
 //!
 //! ```text
 //!   keys.rs  replies.rs  handle.rs  ask.rs  inner.rs  files.rs  timers.rs    calls into the server
+//!   server_commands.rs  replication.rs    commands that are called, and that are replicated
 //!   commands.rs    registers commands
 //!   context.rs  events.rs    arguments of callbacks      strings.rs   server strings
 //!   calls.rs       macros and checks of calls
@@ -27,7 +28,9 @@ mod files;
 mod handle;
 pub mod inner;
 mod keys;
+mod replication;
 mod replies;
+mod server_commands;
 pub(in crate::shell) mod strings;
 mod table;
 mod timers;
@@ -47,6 +50,7 @@ pub use context::{CommandFilter, Ctx, OnKey, detached, filtered_word, given, kee
 pub use events::{Job, ServerEvent};
 pub use files::{Damaged, RdbReader, RdbWriter};
 pub use handle::{BlockHandle, OnAbandoned, OnAnswer};
-pub use keys::{OpenKey, ReplicatedCommand, lock_value};
+pub use keys::{OpenKey, lock_value};
+pub use replication::Target;
 pub use strings::{Str, Text, c_string, forever};
 pub use timers::{Timer, call_after_command, wake_loop};
