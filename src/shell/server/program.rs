@@ -1,26 +1,17 @@
-//! Which program the server is: its build id, or else the digest of its file.
+//! Which program the server is: the digest of its file.
 //!
 //! The program is the one whose functions the module calls, not that of `/proc/self/exe`: where a loader was started with the
 //! server as its argument, that is the loader.
 
-use crate::policy::program::{build_id, file_at, hexadecimal};
+use crate::policy::program::{file_at, hexadecimal};
 use crate::shell::sys::shim;
 use sha2::{Digest as _, Sha256};
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
 
-/// In hexadecimal digits; `None` if the system does not show the program. Reads the whole file if it has no build id, so call
-/// it once.
+/// In hexadecimal digits; `None` if the system does not show the program. Reads the whole file, so call it once.
 pub fn identity() -> Option<String> {
-    let file = open()?;
-    build_id(|offset, length| {
-        let mut bytes = vec![0; length];
-        let count = file.read_at(&mut bytes, offset).ok()?;
-        bytes.truncate(count);
-        Some(bytes)
-    })
-    .or_else(|| digest(file).ok())
+    digest(open()?).ok()
 }
 
 /// The file that the running program was read from.
