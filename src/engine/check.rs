@@ -1,6 +1,5 @@
 //! Invariants, for tests.
 
-use super::state::timers::Timer;
 use crate::engine::tables::Engine;
 
 impl Engine {
@@ -19,22 +18,14 @@ impl Engine {
         self.sessions.check(&self.clients);
         self.keys.check(self.in_transit);
         assert!(self.loading || self.attached_before_load.is_empty());
-        self.check_timers();
+        self.timers.waits.check(self.queues.deadlines());
+        self.timers.leases.check(self.holds.leases());
+        self.timers.graces.check(self.sessions.ends());
+        self.timers.acks.check(self.holds.acks.deadlines());
+        assert_eq!(self.timers.renewal, self.renewals.deadline());
         for (id, name) in self.keys.all_names() {
             assert_eq!(name.is_ready(), self.ready.contains(&id));
         }
         self.clients.check();
-    }
-
-    fn check_timers(&self) {
-        let renewal = self.renewals.deadline();
-        let renewal = renewal.map(|end| (end, Timer::Renewal));
-        // The quarantine is recorded only as its timer.
-        let quarantine = self.timers.quarantine();
-        let quarantine = quarantine.map(|end| (end, Timer::Quarantine));
-        let ends = self.queues.deadlines().chain(self.holds.leases());
-        let ends = ends.chain(self.sessions.ends());
-        let ends = ends.chain(self.holds.acks.deadlines());
-        self.timers.check(ends.chain(renewal).chain(quarantine));
     }
 }

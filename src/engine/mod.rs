@@ -208,14 +208,14 @@ impl Engine {
         self.keys.reserve(keys);
     }
 
-    /// When the shell must send [`Event::Tick`], and then [`Event::Work`] if [`has_work`](Self::has_work). O(1).
+    /// When the shell must send [`Event::Tick`], and then [`Event::Work`] if [`has_work`](Self::has_work). O(log deadlines).
     pub fn deadline(&self) -> Option<Moment> {
-        self.timers.next()
+        self.timers.first()
     }
 
-    /// The precision that this event's time needs; mostly no client waits and no timer is set. O(1).
+    /// The precision that this event's time needs; mostly no client waits and nothing has a deadline. O(log deadlines).
     pub fn timing(&self, event: &Event<'_>) -> Timing {
-        if self.queues.len() == 0 && self.timers.next().is_none() {
+        if self.queues.len() == 0 && self.timers.first().is_none() {
             event.timing()
         } else {
             Timing::Exact
@@ -227,9 +227,9 @@ impl Engine {
         self.now
     }
 
-    /// When the first lease expires. O(1).
+    /// When the first lease expires. O(log leases).
     pub fn first_lease_end(&self) -> Option<Moment> {
-        self.timers.first_lease().map(|(end, _)| end)
+        self.timers.leases.first()
     }
 
     pub fn is_replica(&self) -> bool {
@@ -241,7 +241,7 @@ impl Engine {
     }
 
     /// From when on [`Event::Work`] has something to do. None on a replica: there are no waits, and the master ends leases and
-    /// graces. O(1).
+    /// graces. O(log deadlines).
     pub fn next_work(&self, now: Moment) -> Option<Moment> {
         if self.is_replica {
             return None;
@@ -259,14 +259,13 @@ impl Engine {
             || self.first_hopeless_grant().is_some()
     }
 
-    /// Whether [`Event::Work`] has something to do now. O(1).
+    /// Whether [`Event::Work`] has something to do now. O(log deadlines).
     pub fn has_work(&self, now: Moment) -> bool {
         let is_due = |end: Option<Moment>| end.is_some_and(|end| end <= now);
         self.has_work_left(now)
-            || is_due(self.timers.next())
-                && (is_due(self.first_lease_end())
-                    || is_due(self.timers.first_grace().map(|(end, _)| end))
-                    || self.has_renewals(now))
+            || is_due(self.timers.leases.first())
+            || is_due(self.timers.graces.first())
+            || self.has_renewals(now)
     }
 
     /// Whether no key is watched, held or waited for. O(1).

@@ -41,8 +41,8 @@ impl Engine {
 
     /// Up to `most` grants that the next tick withdraws unless they are acknowledged before it.
     pub fn grants_due(&self, now: Moment, most: usize) -> Vec<Counted> {
-        let due = self.timers.acks().take_while(|(end, _)| *end <= now);
-        let due = due.filter_map(|(_, token)| self.holds.acks.get(token));
+        let due = self.timers.acks.until(now);
+        let due = due.filter_map(|token| self.holds.acks.get(token));
         due.take(most).map(Self::counted).collect()
     }
 
@@ -321,8 +321,7 @@ impl Engine {
 
     /// Withdraws the grants that timed out, within the budget.
     pub(in crate::engine) fn withdraw_due(&mut self, effects: &mut Vec<Effect>) {
-        while let Some((end, token)) = self.timers.first_acks()
-            && end <= self.now
+        while let Some(token) = self.timers.acks.first_until(self.now)
             && self.budget.spend(STEPS_PER_GRANT)
         {
             self.withdraw(token, effects);

@@ -174,8 +174,7 @@ impl Engine {
 
     /// Ends expired leases.
     pub(in crate::engine) fn end_leases(&mut self, effects: &mut Vec<Effect>) {
-        while let Some((end, hold)) = self.timers.first_lease()
-            && end <= self.now
+        while let Some(hold) = self.timers.leases.first_until(self.now)
             && self.budget.spend(1)
         {
             if !self.sweep_hold(hold, effects) {
@@ -223,10 +222,10 @@ impl Engine {
         lease.is_some_and(|end| end <= self.now)
     }
 
-    /// Whether any lease has expired and not been ended yet. O(1).
+    /// Whether any lease has expired and not been ended yet. O(log leases).
     pub(in crate::engine) fn is_any_lease_over(&self) -> bool {
-        let first = self.timers.first_lease();
-        first.is_some_and(|(end, _)| end <= self.now)
+        let first = self.timers.leases.first();
+        first.is_some_and(|end| end <= self.now)
     }
 
     /// Ends a hold, with LOST to an owner that asked for it, and hands the key over.
@@ -246,10 +245,9 @@ impl Engine {
     pub(in crate::engine) fn tick(&mut self, effects: &mut Vec<Effect>) {
         self.end_quarantine();
         self.withdraw_due(effects);
-        while let Some((end, waiter)) = self.timers.first_wait() {
-            if end > self.now || self.budget.is_spent() {
-                return;
-            }
+        while let Some(waiter) = self.timers.waits.first_until(self.now)
+            && !self.budget.is_spent()
+        {
             if self.is_dead_wait(waiter) {
                 self.remove_dead_wait(waiter);
                 continue;

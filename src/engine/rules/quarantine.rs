@@ -4,26 +4,19 @@
 //! fails. Meanwhile requests wait or are refused.
 
 use crate::engine::limits::READY_KEYS_KEPT;
-use crate::engine::state::timers::Timer;
 use crate::engine::tables::Engine;
 use crate::engine::types::Moment;
 
 impl Engine {
     /// Begins a quarantine of this many milliseconds; 0 ends it.
     pub(in crate::engine) fn begin_quarantine(&mut self, ms: u64) {
-        let end = (ms > 0).then(|| self.now.after_ms(ms));
-        self.set_quarantine(end);
-    }
-
-    fn set_quarantine(&mut self, end: Option<Moment>) {
-        let former = self.timers.quarantine();
-        self.timers.set(Timer::Quarantine, former, end);
+        self.timers.quarantine = (ms > 0).then(|| self.now.after_ms(ms));
     }
 
     /// Ends the quarantine when it has expired. The next work serves its waiters.
     pub(in crate::engine) fn end_quarantine(&mut self) {
         if !self.is_quarantined() {
-            self.set_quarantine(None);
+            self.timers.quarantine = None;
         }
     }
 
@@ -44,13 +37,13 @@ impl Engine {
     }
 
     pub(in crate::engine) fn is_quarantined(&self) -> bool {
-        let end = self.timers.quarantine();
+        let end = self.timers.quarantine;
         end.is_some_and(|end| end > self.now)
     }
 
     /// The milliseconds left of the quarantine; 0 without one. O(1).
     pub fn quarantine_left_ms(&self, now: Moment) -> u64 {
-        let end = self.timers.quarantine().filter(|end| *end > now);
+        let end = self.timers.quarantine.filter(|end| *end > now);
         end.map_or(0, |end| end.us_since(now).div_ceil(1000))
     }
 }

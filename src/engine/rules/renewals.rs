@@ -10,7 +10,6 @@
 use crate::engine::effect::Effect;
 use crate::engine::mode::Mode;
 use crate::engine::state::rows::{HeldKey, Hold};
-use crate::engine::state::timers::Timer;
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::types::{Key, Moment};
@@ -32,7 +31,7 @@ impl Engine {
 
     /// Whether a refresh is due. O(1).
     pub fn has_renewals(&self, now: Moment) -> bool {
-        let due = self.timers.renewal();
+        let due = self.timers.renewal;
         due.is_some_and(|due| due <= now)
     }
 
@@ -44,8 +43,7 @@ impl Engine {
 
     /// Sets the timer after a change of the pass.
     fn set_renewal(&mut self) {
-        let (former, end) = (self.timers.renewal(), self.renewals.deadline());
-        self.timers.set(Timer::Renewal, former, end);
+        self.timers.renewal = self.renewals.deadline();
     }
 
     /// Starts a pass that refreshes every temporary key at once.
@@ -129,7 +127,7 @@ impl Engine {
             && self.has_refreshable_ttl(hold)
         {
             self.refresh_ttl(hold, true, effects);
-            if self.timers.renewal().is_none() {
+            if self.timers.renewal.is_none() {
                 self.renewals.begin(self.now, self.holds.slot_count());
                 self.set_renewal();
             }

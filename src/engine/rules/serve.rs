@@ -28,7 +28,7 @@ impl Engine {
     /// false negatives. O(keys).
     pub fn is_uncontended(&self, keys: &[KeySnapshot<'_>]) -> bool {
         !self.is_awaited()
-            && self.timers.quarantine().is_none()
+            && self.timers.quarantine.is_none()
             && keys.iter().all(|key| key.state == KeyState::Absent)
     }
 
@@ -237,8 +237,8 @@ impl Engine {
         if !self.is_awaited() {
             return Vec::new();
         }
-        let leases = self.timers.leases_until(now).take(most);
-        let graces = self.timers.graces_until(now).take(most);
+        let leases = self.timers.leases.until(now).take(most);
+        let graces = self.timers.graces.until(now).take(most);
         let dead = graces.chain(self.clients.orphaners().take(most));
         let holds = dead.flat_map(|owner| self.holds.of_client(&self.clients, owner));
         let over = leases.chain(holds.take(most));

@@ -225,8 +225,7 @@ impl Engine {
 
     /// Ends sessions whose grace has expired; their holds are orphaned.
     pub(in crate::engine) fn end_graces(&mut self, effects: &mut Vec<Effect>) {
-        while let Some((end, session)) = self.timers.first_grace()
-            && end <= self.now
+        while let Some(session) = self.timers.graces.first_until(self.now)
             && self.budget.spend(1)
         {
             if let Some(former) = self.sessions.remove(&mut self.timers, session) {

@@ -5,7 +5,7 @@
 
 use crate::engine::effect::{Effect, WaitEnd};
 use crate::engine::state::rows::{Hold, PendingGrant, Requester, Waiter};
-use crate::engine::state::timers::{Timer, Timers};
+use crate::engine::state::timers::Timers;
 use crate::engine::storage::arena::Id;
 use crate::engine::types::{ClientId, KeyBuf, Moment, Token};
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,7 +58,7 @@ impl Acks {
     /// O(log of the grants).
     pub fn add(&mut self, timers: &mut Timers, grant: PendingGrant) {
         let token = grant.token;
-        timers.set(Timer::Acks(token), None, Some(grant.deadline));
+        timers.acks.set(token, None, Some(grant.deadline));
         self.asked.insert((grant.requester.reply_to.client, token));
         if !grant.requester.reply_to.push {
             self.blocked.insert(grant.requester.reply_to.client, token);
@@ -73,7 +73,7 @@ impl Acks {
     /// O(log of the grants).
     pub fn take(&mut self, timers: &mut Timers, token: Token) -> Option<PendingGrant> {
         let grant = self.grants.remove(&token)?;
-        timers.set(Timer::Acks(token), Some(grant.deadline), None);
+        timers.acks.set(token, Some(grant.deadline), None);
         self.asked.remove(&(grant.requester.reply_to.client, token));
         if !grant.requester.reply_to.push {
             self.blocked.remove(&grant.requester.reply_to.client);
@@ -155,9 +155,9 @@ impl Acks {
     }
 
     /// The deadlines, for tests.
-    pub fn deadlines(&self) -> impl Iterator<Item = (Moment, Timer)> {
+    pub fn deadlines(&self) -> impl Iterator<Item = (Moment, Token)> {
         let grants = self.grants.iter();
-        grants.map(|(token, grant)| (grant.deadline, Timer::Acks(*token)))
+        grants.map(|(token, grant)| (grant.deadline, *token))
     }
 
     /// Panics unless the invariant holds, given the pending holds. O(everything).

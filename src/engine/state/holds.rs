@@ -10,7 +10,7 @@ use crate::engine::state::clients::Clients;
 use crate::engine::state::keys::Keys;
 use crate::engine::state::rows::{Client, Extra, Header, HeldKey, Hold, PendingGrant};
 use crate::engine::state::task::{Task, TaskKey};
-use crate::engine::state::timers::{Timer, Timers};
+use crate::engine::state::timers::Timers;
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::chain::{Chain, Link};
 use crate::engine::storage::index;
@@ -509,15 +509,15 @@ impl Holds {
     pub fn set_lease(&mut self, timers: &mut Timers, id: Id<Hold>, lease: Option<Moment>) {
         let previous = self.lease(id);
         if previous != lease {
-            timers.set(Timer::Lease(id), previous, lease);
+            timers.leases.set(id, previous, lease);
             self.extra_mut(id).lease = lease;
         }
     }
 
     /// The leases, for tests.
-    pub fn leases(&self) -> impl Iterator<Item = (Moment, Timer)> {
+    pub fn leases(&self) -> impl Iterator<Item = (Moment, Id<Hold>)> {
         let leases = self.all.iter().map(|(id, _)| (self.lease(id), id));
-        leases.filter_map(|(end, id)| Some((end?, Timer::Lease(id))))
+        leases.filter_map(|(end, id)| Some((end?, id)))
     }
 }
 

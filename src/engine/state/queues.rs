@@ -8,7 +8,7 @@ use crate::engine::state::clients::Clients;
 use crate::engine::state::keys::Keys;
 use crate::engine::state::rows::{Client, Name, QueueEntry, Waiter};
 use crate::engine::state::task::{Task, TaskKey};
-use crate::engine::state::timers::{Timer, Timers};
+use crate::engine::state::timers::Timers;
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::bytes::Bytes;
 use crate::engine::storage::chain::{Chain, Link};
@@ -90,7 +90,7 @@ impl Queues {
                 self.by_owner_and_name.insert(hash, place);
             }
         }
-        timers.set(Timer::Wait(id), None, request.deadline);
+        timers.waits.set(id, None, request.deadline);
         let client = &mut clients[request.client];
         client.waiting.push(&mut self.waiters, id);
         client.wait_count += 1;
@@ -157,7 +157,7 @@ impl Queues {
             self.leave_task(id);
         }
         let waiter = self.waiters.remove(id);
-        timers.set(Timer::Wait(id), waiter.deadline, None);
+        timers.waits.set(id, waiter.deadline, None);
         (asked, waiter)
     }
 
@@ -314,9 +314,9 @@ impl Queues {
     }
 
     /// The deadlines, for tests.
-    pub fn deadlines(&self) -> impl Iterator<Item = (Moment, Timer)> {
+    pub fn deadlines(&self) -> impl Iterator<Item = (Moment, Id<Waiter>)> {
         let waiters = self.waiters.iter();
-        waiters.filter_map(|(id, waiter)| Some((waiter.deadline?, Timer::Wait(id))))
+        waiters.filter_map(|(id, waiter)| Some((waiter.deadline?, id)))
     }
 }
 

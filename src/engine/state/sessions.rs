@@ -5,7 +5,7 @@
 
 use crate::engine::state::clients::Clients;
 use crate::engine::state::rows::{Client, Session, User};
-use crate::engine::state::timers::{Timer, Timers};
+use crate::engine::state::timers::Timers;
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::index::{self, Index};
 use crate::engine::types::{Digest, Moment, SessionId, Token};
@@ -140,7 +140,7 @@ impl Sessions {
     pub fn set_end(&mut self, timers: &mut Timers, owner: Id<Client>, end: Option<Moment>) {
         if let Some(session) = self.all.get_mut(&owner) {
             let previous = std::mem::replace(&mut session.ends, end);
-            timers.set(Timer::Grace(owner), previous, end);
+            timers.graces.set(owner, previous, end);
         }
     }
 
@@ -151,9 +151,9 @@ impl Sessions {
     }
 
     /// The ends of graces, for tests.
-    pub fn ends(&self) -> impl Iterator<Item = (Moment, Timer)> {
+    pub fn ends(&self) -> impl Iterator<Item = (Moment, Id<Client>)> {
         self.iter()
-            .filter_map(|(owner, session)| Some((session.ends?, Timer::Grace(owner))))
+            .filter_map(|(owner, session)| Some((session.ends?, owner)))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (Id<Client>, Session)> {
