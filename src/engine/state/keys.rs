@@ -16,12 +16,10 @@ use crate::engine::state::rows::{Flags, HeldKey, Name, SpaceId};
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::bytes::Bytes;
 use crate::engine::storage::chain::Chain;
-use crate::engine::storage::index::{self, Index};
+use crate::engine::storage::index::Index;
 use crate::engine::storage::sorted::Sorted;
 use crate::engine::types::{Cause, Db, Key, KeyState};
-use hashbrown::DefaultHashBuilder;
 use std::cell::Cell;
-use std::hash::BuildHasher;
 use std::ops;
 
 impl Flags {
@@ -189,7 +187,6 @@ pub(in crate::engine) struct Keys {
     held_index: Index<HeldKey>,
     names: Arena<Name>,
     name_index: Index<Name>,
-    hasher: DefaultHashBuilder,
     /// The last lookups: one command looks the same key up several times.
     last_held: Cell<Option<Id<HeldKey>>>,
     last_name: Cell<Option<Id<Name>>>,
@@ -344,7 +341,7 @@ impl Keys {
 
     fn probe_held(&self, hash: u32, space: SpaceId, name: &[u8]) -> Option<Id<HeldKey>> {
         let is_it = |id: Id<HeldKey>| self.held[id].is_at(space, name);
-        let found = self.held_index.find(mix(hash, space.0), is_it);
+        let found = self.held_index.find_hashed(mix(hash, space.0), is_it);
         if found.is_some() {
             self.last_held.set(found);
         }
@@ -353,15 +350,16 @@ impl Keys {
 
     fn probe_name(&self, hash: u32, key: Key<'_>) -> Option<Id<Name>> {
         let is_it = |id: Id<Name>| self.names[id].key() == key;
-        let found = self.name_index.find(mix(hash, key.db.0), is_it);
+        let found = self.name_index.find_hashed(mix(hash, key.db.0), is_it);
         if found.is_some() {
             self.last_name.set(found);
         }
         found
     }
 
+    /// For both tables.
     fn hash(&self, name: &[u8]) -> u32 {
-        index::fold(self.hasher.hash_one(name))
+        self.held_index.hash(name)
     }
 
     // ---- held keys ----
@@ -395,7 +393,7 @@ impl Keys {
     fn insert_held(&mut self, name: Bytes, hash: u32, space: SpaceId) -> Id<HeldKey> {
         self.spaces[space.0 as usize].keys += 1;
         let id = self.held.insert(HeldKey::new(name, hash, space));
-        self.held_index.insert(mix(hash, space.0), id);
+        self.held_index.insert_hashed(mix(hash, space.0), id);
         self.last_held.set(Some(id));
         id
     }
@@ -422,7 +420,7 @@ impl Keys {
                 made.take();
                 self.held.remove(id);
             } else {
-                self.held_index.insert(mix(hash, space.0), id);
+                self.held_index.insert_hashed(mix(hash, space.0), id);
                 self.spaces[space.0 as usize].keys += 1;
             }
         }
@@ -447,7 +445,7 @@ impl Keys {
             ..
         } = self.held.remove(id);
         debug_assert!(!flags.has(Flags::SHOWN) || self.spaces[space.0 as usize].retired.is_some());
-        self.held_index.remove(mix(hash, space.0), id);
+        self.held_index.remove_hashed(mix(hash, space.0), id);
         (self.remove_from_space(space), name)
     }
 
@@ -476,7 +474,7 @@ impl Keys {
     pub fn detach(&mut self, id: Id<HeldKey>) {
         self.last_held.set(None);
         let HeldKey { hash, space, .. } = self.held[id];
-        self.held_index.remove(mix(hash, space.0), id);
+        self.held_index.remove_hashed(mix(hash, space.0), id);
     }
 
     /// Re-keys a detached held key. Nothing is held at the new key. O(1).
@@ -487,7 +485,7 @@ impl Keys {
         let held = &mut self.held[id];
         (held.name, held.hash) = (key.name.into(), hash);
         let previous = std::mem::replace(&mut held.space, space);
-        self.held_index.insert(mix(hash, space.0), id);
+        self.held_index.insert_hashed(mix(hash, space.0), id);
         self.remove_from_space(previous);
     }
 
@@ -529,7 +527,7 @@ impl Keys {
         };
         name.set_state(state);
         let id = self.names.insert(name);
-        self.name_index.insert(mix(hash, key.db.0), id);
+        self.name_index.insert_hashed(mix(hash, key.db.0), id);
         self.last_name.set(Some(id));
         id
     }
@@ -544,7 +542,7 @@ impl Keys {
             self.last_name.set(None);
         }
         let Name { hash, db, .. } = self.names.remove(id);
-        self.name_index.remove(mix(hash, db.0), id);
+        self.name_index.remove_hashed(mix(hash, db.0), id);
         self.database_mut(db).names -= 1;
     }
 

@@ -8,12 +8,10 @@ use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::bytes::Bytes;
 use crate::engine::storage::chain::{Chain, Link};
 use crate::engine::storage::few::Few;
-use crate::engine::storage::index::{self, Index};
+use crate::engine::storage::index::Index;
 use crate::engine::storage::overflow::Overflow;
 use crate::engine::types::{ClientId, Db, Key};
-use hashbrown::DefaultHashBuilder;
 use std::collections::VecDeque;
-use std::hash::BuildHasher;
 use std::ops;
 
 /// A database with prefixes.
@@ -41,7 +39,6 @@ pub(in crate::engine) enum Unseen {
 pub(in crate::engine) struct Prefixes {
     all: Arena<Prefix>,
     index: Index<Prefix>,
-    hasher: DefaultHashBuilder,
     watches: Arena<PrefixWatch>,
     overflow: Overflow<PrefixWatch>,
     databases: Vec<Watched>,
@@ -72,18 +69,7 @@ impl Prefixes {
 
     /// O(1).
     pub fn find(&self, prefix: Key<'_>) -> Option<Id<Prefix>> {
-        match self.index.is_empty() {
-            true => None,
-            false => self.probe(self.hash(prefix), prefix),
-        }
-    }
-
-    fn probe(&self, hash: u32, prefix: Key<'_>) -> Option<Id<Prefix>> {
-        self.index.find(hash, |id| self.key_of(id) == prefix)
-    }
-
-    fn hash(&self, prefix: Key<'_>) -> u32 {
-        index::fold(self.hasher.hash_one(prefix))
+        self.index.find(prefix, |id| self.key_of(id) == prefix)
     }
 
     /// The watched prefixes of a name, the shortest first. O(lengths).
@@ -196,7 +182,6 @@ impl Prefixes {
 
     fn insert(&mut self, prefix: Key<'_>) -> Id<Prefix> {
         let Key { db, name } = prefix;
-        let hash = self.hash(prefix);
         let at = self.database_index(db).unwrap_or_else(|at| {
             let (changes, lengths) = (Changes::default(), Vec::new());
             let watched = Watched {
@@ -216,12 +201,11 @@ impl Prefixes {
         self.bytes += name.len();
         let id = self.all.insert(Prefix {
             name: name.into(),
-            hash,
             db,
             seen: database.changes,
             watchers: Chain::default(),
         });
-        self.index.insert(hash, id);
+        self.index.insert(prefix, id);
         id
     }
 
@@ -242,8 +226,8 @@ impl Prefixes {
     }
 
     fn remove_prefix(&mut self, id: Id<Prefix>) {
-        let Prefix { name, hash, db, .. } = self.all.remove(id);
-        self.index.remove(hash, id);
+        let Prefix { name, db, .. } = self.all.remove(id);
+        self.index.remove(Key { db, name: &name }, id);
         self.bytes -= name.len();
         let at = self.database_index(db).expect("it has a prefix");
         let lengths = &mut self.databases[at].lengths;

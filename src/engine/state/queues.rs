@@ -16,8 +16,7 @@ use crate::engine::storage::few::Few;
 use crate::engine::storage::index::{self, Index};
 use crate::engine::terms::Terms;
 use crate::engine::types::{Moment, ReplyTo};
-use hashbrown::{DefaultHashBuilder, HashMap};
-use std::hash::BuildHasher;
+use hashbrown::HashMap;
 use std::ops;
 
 /// The parameters of a new waiter.
@@ -41,7 +40,6 @@ pub(in crate::engine) struct Queues {
     pushed: HashMap<TaskKey, Chain<Waiter, { Waiter::BY_TASK }>>,
     /// Their entries by (owner, name). Blocking waits need no lookup.
     by_owner_and_name: Index<QueueEntry>,
-    hasher: DefaultHashBuilder,
 }
 
 impl Queues {
@@ -86,8 +84,8 @@ impl Queues {
             record.queue_length += 1;
             self.waiters[id].places.push(&mut self.places, place);
             if request.reply_to.push {
-                let hash = self.hash(*name, request.client, request.terms.label);
-                self.by_owner_and_name.insert(hash, place);
+                let key = (*name, request.client, request.terms.label);
+                self.by_owner_and_name.insert(key, place);
             }
         }
         timers.waits.set(id, None, request.deadline);
@@ -115,8 +113,8 @@ impl Queues {
             ..
         } = &self.waiters[waiter];
         if reply_to.push {
-            let hash = self.hash(name, *client, &terms.label);
-            self.by_owner_and_name.remove(hash, place);
+            let key = (name, *client, &*terms.label);
+            self.by_owner_and_name.remove(key, place);
         }
         let record = &mut keys[name];
         record.queue.remove(&mut self.places, place);
@@ -180,20 +178,12 @@ impl Queues {
         client: Id<Client>,
         label: &[u8],
     ) -> Option<Id<Waiter>> {
-        if self.by_owner_and_name.is_empty() {
-            return None;
-        }
-        let hash = self.hash(name, client, label);
-        let found = self.by_owner_and_name.find(hash, |place| {
+        let found = self.by_owner_and_name.find((name, client, label), |place| {
             let entry = &self.places[place];
             let waiter = &self.waiters[entry.waiter];
             entry.name == name && waiter.client == client && *waiter.terms.label == *label
         });
         found.map(|place| self.places[place].waiter)
-    }
-
-    fn hash(&self, name: Id<Name>, client: Id<Client>, label: &[u8]) -> u32 {
-        index::fold(self.hasher.hash_one((name, client, label)))
     }
 
     /// The next waiter to serve. O(1).

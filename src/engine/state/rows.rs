@@ -177,8 +177,6 @@ pub(in crate::engine) struct Watch {
 /// A prefix that is watched. It exists while it has a watcher.
 pub(in crate::engine) struct Prefix {
     pub(super) name: Bytes,
-    /// The name's.
-    pub(super) hash: u32,
     pub(super) db: Db,
     /// Of its database, as its watchers know it.
     pub(super) seen: Changes,

@@ -9,8 +9,7 @@ use crate::engine::state::timers::Timers;
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::index::{self, Index};
 use crate::engine::types::{Digest, Moment, SessionId, Token};
-use hashbrown::{DefaultHashBuilder, HashMap};
-use std::hash::BuildHasher;
+use hashbrown::HashMap;
 use subtle::ConstantTimeEq;
 
 impl Session {
@@ -30,7 +29,6 @@ pub(in crate::engine) struct Sessions {
     by_digest: Index<Client>,
     users: Arena<User>,
     by_name: HashMap<Box<[u8]>, Id<User>>,
-    hasher: DefaultHashBuilder,
 }
 
 impl Sessions {
@@ -55,7 +53,7 @@ impl Sessions {
         };
         self.all.insert(owner, session);
         self.by_id.insert(id, owner);
-        self.by_digest.insert(self.hash(&digest), owner);
+        self.by_digest.insert(digest, owner);
     }
 
     /// Counts a session for the user who started it. O(1).
@@ -98,7 +96,7 @@ impl Sessions {
         self.set_end(timers, owner, None);
         let session = index::take(&mut self.all, &owner)?;
         index::take(&mut self.by_id, &session.id);
-        self.by_digest.remove(self.hash(&session.digest), owner);
+        self.by_digest.remove(session.digest, owner);
         if let Some(user) = session.user {
             self.uncount(user);
         }
@@ -119,7 +117,7 @@ impl Sessions {
     pub fn find(&self, digest: &Digest) -> Option<Id<Client>> {
         let is_it =
             |id| matches!(self.all.get(&id), Some(found) if found.digest.0.ct_eq(&digest.0).into());
-        self.by_digest.find(self.hash(digest), is_it)
+        self.by_digest.find(digest, is_it)
     }
 
     /// Counts an attachment. O(1).
@@ -191,9 +189,5 @@ impl Sessions {
             assert_eq!(user.sessions as usize, own.count());
             assert!(user.sessions > 0 && self.by_name[&user.name] == id);
         }
-    }
-
-    fn hash(&self, digest: &Digest) -> u32 {
-        index::fold(self.hasher.hash_one(digest))
     }
 }

@@ -1,8 +1,8 @@
 //! A hash index over records in an arena.
 
 use crate::engine::storage::arena::Id;
-use hashbrown::{Equivalent, HashMap, HashTable};
-use std::hash::Hash;
+use hashbrown::{DefaultHashBuilder, Equivalent, HashMap, HashTable};
+use std::hash::{BuildHasher, Hash};
 
 /// A table with capacity for more than this many entries is freed when it becomes empty. A table in use never shrinks.
 const LARGE: usize = 1 << 12;
@@ -13,15 +13,17 @@ struct Entry<T> {
     id: Id<T>,
 }
 
-/// A hash table of ids. The caller hashes and compares; nothing here depends on an order.
+/// A hash table of ids. The caller compares; nothing here depends on an order.
 pub(in crate::engine) struct Index<T> {
     table: HashTable<Entry<T>>,
+    hasher: DefaultHashBuilder,
 }
 
 impl<T> Default for Index<T> {
     fn default() -> Self {
         Index {
             table: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
         }
     }
 }
@@ -36,14 +38,38 @@ impl<T> Index<T> {
     }
 
     /// O(1).
-    pub fn find(&self, hash: u32, is_it: impl Fn(Id<T>) -> bool) -> Option<Id<T>> {
+    pub fn find(&self, key: impl Hash, is_it: impl Fn(Id<T>) -> bool) -> Option<Id<T>> {
+        match self.is_empty() {
+            true => None,
+            false => self.find_hashed(self.hash(key), is_it),
+        }
+    }
+
+    /// Inserts an id that is not there yet. Amortised O(1).
+    pub fn insert(&mut self, key: impl Hash, id: Id<T>) {
+        self.insert_hashed(self.hash(key), id);
+    }
+
+    /// Returns whether the id was there. O(1). See [`LARGE`].
+    pub fn remove(&mut self, key: impl Hash, id: Id<T>) -> bool {
+        !self.is_empty() && self.remove_hashed(self.hash(key), id)
+    }
+
+    // ---- for a caller that keeps a hash, and uses it for two tables ----
+
+    /// Folded to the 32 bits that an entry keeps.
+    pub fn hash(&self, key: impl Hash) -> u32 {
+        let hash = self.hasher.hash_one(key);
+        (hash ^ (hash >> 32)) as u32
+    }
+
+    pub fn find_hashed(&self, hash: u32, is_it: impl Fn(Id<T>) -> bool) -> Option<Id<T>> {
         self.table
             .find(spread(hash), |entry| entry.hash == hash && is_it(entry.id))
             .map(|entry| entry.id)
     }
 
-    /// Inserts an id that is not there yet. Amortised O(1).
-    pub fn insert(&mut self, hash: u32, id: Id<T>) {
+    pub fn insert_hashed(&mut self, hash: u32, id: Id<T>) {
         self.table
             .insert_unique(spread(hash), Entry { hash, id }, |entry| spread(entry.hash));
     }
@@ -53,8 +79,7 @@ impl<T> Index<T> {
         self.table.reserve(more, |entry| spread(entry.hash));
     }
 
-    /// Returns whether the id was there. O(1). See [`LARGE`].
-    pub fn remove(&mut self, hash: u32, id: Id<T>) -> bool {
+    pub fn remove_hashed(&mut self, hash: u32, id: Id<T>) -> bool {
         let Ok(entry) = self.table.find_entry(spread(hash), |entry| entry.id == id) else {
             return false;
         };
@@ -76,11 +101,6 @@ pub(in crate::engine) fn take<K: Hash + Eq, V>(
         *map = HashMap::new();
     }
     taken
-}
-
-/// Folds a hash to the 32 bits that an entry keeps.
-pub(in crate::engine) fn fold(hash: u64) -> u32 {
-    (hash ^ (hash >> 32)) as u32
 }
 
 /// The table takes a slot from the hash's low bits and a tag from the high ones, which an entry does not keep: Fibonacci

@@ -4,9 +4,8 @@
 //! cost nothing extra.
 
 use crate::engine::storage::arena::Id;
-use crate::engine::storage::index::{self, Index};
-use hashbrown::DefaultHashBuilder;
-use std::hash::{BuildHasher, Hash};
+use crate::engine::storage::index::Index;
+use std::hash::Hash;
 
 /// Entries beyond this many are indexed.
 pub(in crate::engine) const OVERFLOW_THRESHOLD: usize = 8;
@@ -15,14 +14,12 @@ pub(in crate::engine) const OVERFLOW_THRESHOLD: usize = 8;
 /// only ever move forward.)
 pub(in crate::engine) struct Overflow<T> {
     index: Index<T>,
-    hasher: DefaultHashBuilder,
 }
 
 impl<T> Default for Overflow<T> {
     fn default() -> Self {
         Overflow {
             index: Index::default(),
-            hasher: DefaultHashBuilder::default(),
         }
     }
 }
@@ -39,10 +36,7 @@ impl<T> Overflow<T> {
             .by_ref()
             .take(OVERFLOW_THRESHOLD)
             .find(|id| is_it(*id));
-        if near.is_some() || self.index.is_empty() {
-            return near;
-        }
-        self.index.find(self.hash(key), is_it)
+        near.or_else(|| self.index.find(key, is_it))
     }
 
     /// An entry is about to be appended to this list; returns whether it was indexed. O(1).
@@ -56,29 +50,23 @@ impl<T> Overflow<T> {
 
     /// Indexes an entry that another index over the same list has indexed. O(1).
     pub fn add(&mut self, key: impl Hash, id: Id<T>) {
-        self.index.insert(self.hash(key), id);
+        self.index.insert(key, id);
     }
 
     /// An entry leaves its list or changes its hash key; returns whether it was indexed. O(1).
     pub fn leave(&mut self, key: impl Hash, id: Id<T>) -> bool {
-        !self.index.is_empty() && self.index.remove(self.hash(key), id)
+        self.index.remove(key, id)
     }
 
     /// Panics unless this entry, at this position of its list, can be found.
     pub fn check(&self, position: usize, key: impl Hash, id: Id<T>) {
-        let hash = self.hash(key);
-        assert!(
-            position < OVERFLOW_THRESHOLD || self.index.find(hash, |found| found == id).is_some()
-        );
+        let is_found = || self.index.find(key, |found| found == id).is_some();
+        assert!(position < OVERFLOW_THRESHOLD || is_found());
     }
 
     /// The number of indexed entries.
     pub fn len(&self) -> usize {
         self.index.len()
-    }
-
-    fn hash(&self, key: impl Hash) -> u32 {
-        index::fold(self.hasher.hash_one(key))
     }
 }
 
