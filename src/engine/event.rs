@@ -182,10 +182,9 @@ pub enum Event<'a> {
     /// Another client created a key, or another module wrote to one; no hold ends. Optional until the first watch or request with
     /// a wait. (If a key without a living owner was written to, the event is `Replaced`.)
     Made { key: Key<'a> },
-    /// Another client created a key in place of whatever was there. Follows `Made`.
+    /// Another client created a key in place of whatever was there; follows `Made`. Or it wrote a string to an
+    /// [orphaned](super::Engine::is_orphaned) key, which is its own now.
     Replaced { key: Key<'a>, by: Cause },
-    /// Another client wrote a string to an [orphaned](super::Engine::is_orphaned) key: the key is that client's now.
-    TakenOver { key: Key<'a> },
     /// A client wrote to a key, which stays; at the end of the step, and once for each key.
     Changed { key: Key<'a> },
     /// A key was removed, other than by an effect.
@@ -288,7 +287,6 @@ impl Event<'_> {
                 | Event::Watch { .. }
                 | Event::Made { .. }
                 | Event::Replaced { .. }
-                | Event::TakenOver { .. }
                 | Event::Gone { .. }
                 | Event::Timed { .. }
                 | Event::Renewed { .. }

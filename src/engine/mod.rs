@@ -139,7 +139,6 @@ impl Engine {
             }
             Event::Made { key } => self.made(key, effects),
             Event::Replaced { key, by } => self.replaced(key, by, effects),
-            Event::TakenOver { key } => self.taken_over(key, effects),
             Event::Gone { key, by, why } => self.gone(key, by, why, effects),
             Event::MovedFrom { key } => self.moved_from(key, effects),
             Event::MovedTo { key, by } => self.moved_to(key, by, effects),

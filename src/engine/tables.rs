@@ -25,8 +25,6 @@ use std::collections::VecDeque;
 /// Counted since the engine was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Holds released because their connection or session had ended.
-    pub keys_removed_by_disconnect: u64,
     /// Holds that their owner did not end, by reason, in the order of [`Loss::ALL`].
     pub lost_by: [u64; Loss::ALL.len()],
     pub grants: u64,
@@ -47,14 +45,15 @@ impl Totals {
         self.lost_by.iter().sum()
     }
 
+    /// Those whose owner had ended.
+    pub fn removed_by_disconnect(&self) -> u64 {
+        let of_ended = [Loss::Died, Loss::Killed, Loss::Promoted];
+        of_ended.map(|why| self.lost_by[why as usize]).iter().sum()
+    }
+
     /// Those whose owner had not ended.
     pub fn lost_by_living_owners(&self) -> u64 {
-        let of_ended = [Loss::Died, Loss::Killed, Loss::Promoted];
-        self.lost()
-            - of_ended
-                .map(|why| self.lost_by[why as usize])
-                .iter()
-                .sum::<u64>()
+        self.lost() - self.removed_by_disconnect()
     }
 }
 

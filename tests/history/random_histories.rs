@@ -5,7 +5,7 @@ use crate::model::around::Around;
 use crate::model::generate::{Generator, Scope};
 use crate::model::shrink::shortest;
 use crate::model::step::Step;
-use crate::model::world::{Floor, Limits, Totals};
+use crate::model::world::{DIED, Floor, Limits, Totals};
 use crate::random;
 use crate::trial::{PLACES, Stage, Trial, USED_NAMES};
 use std::any::Any;
@@ -104,7 +104,7 @@ const FLOORS: [Floor; 21] = [
     ("between", |all| all.between, 200),
     ("loads", |all| all.loads, 50),
     ("restarts", |all| all.restarts, 20),
-    ("removed", |all| all.removed_by_disconnect, 1_000),
+    ("died", |all| all.reasons[DIED], 1_000),
     ("lists", |all| all.lists, 300),
     ("pages", |all| all.pages, 100),
     ("sights", |all| all.sights, 200),

@@ -141,7 +141,6 @@ impl Stage {
         Totals {
             lost: lost_by_living_owners(&info),
             reasons: REASONS.map(|words| lost(&info, words)),
-            removed_by_disconnect: info["removed_by_disconnect_total"],
             grants: info["grants_total"],
             handoffs: info["handoffs_total"],
             timeouts: info["timeouts_total"],
@@ -446,12 +445,6 @@ impl<'a> Trial<'a> {
                 "sessions_detached",
                 self.left_over + world.sessions.len() as u64 - attached,
             ),
-            (
-                "removed_by_disconnect_total",
-                before
-                    .removed_by_disconnect
-                    .wrapping_add(totals.removed_by_disconnect),
-            ),
             ("grants_total", before.grants.wrapping_add(totals.grants)),
             (
                 "handoffs_total",
@@ -554,7 +547,7 @@ fn lost(info: &HashMap<String, u64>, words: &[&str]) -> u64 {
 
 /// How many holds their living owners lost.
 fn lost_by_living_owners(info: &HashMap<String, u64>) -> u64 {
-    info["lost_total"] - lost(info, &["died", "killed", "promoted"])
+    info["lost_total"] - info["removed_by_disconnect_total"]
 }
 
 /// The module's numbers.

@@ -231,11 +231,6 @@ impl Trial {
         }
         for (what, got, expected) in [
             ("lost", totals.lost_by_living_owners(), model.lost),
-            (
-                "removed by disconnect",
-                totals.keys_removed_by_disconnect,
-                model.removed_by_disconnect,
-            ),
             ("grants", totals.grants, model.grants),
             ("handoffs", totals.handoffs, model.handoffs),
             ("timeouts", totals.timeouts, model.timeouts),

@@ -307,7 +307,8 @@ fn an_orphaned_key_that_another_client_writes_to_stays() {
     let (client, key) = (client(1), key("a"));
     server.tell(Event::Ended { client });
     assert!(server.engine.is_orphaned(key));
-    server.tell(Event::TakenOver { key });
+    let by = Cause::Server;
+    server.tell(Event::Replaced { key, by });
     server.orders.clear();
     server.work();
     let removed = server.orders.iter().filter_map(|order| match order {
@@ -317,7 +318,7 @@ fn an_orphaned_key_that_another_client_writes_to_stays() {
     assert_eq!(removed.collect::<Vec<_>>(), ["b"]);
     let totals = server.engine.totals();
     let counted = (
-        totals.keys_removed_by_disconnect,
+        totals.removed_by_disconnect(),
         totals.lost_by_living_owners(),
     );
     assert_eq!((server.holds(), counted), ((0, 0), (2, 0)));

@@ -102,7 +102,8 @@ impl Machine {
         let former = self.things.insert(spot, Thing { is_lock, expires });
         let key = key_of(spot.db, spot.name);
         if self.engine.is_orphaned(key) {
-            return self.tell(None, Event::TakenOver { key });
+            let by = Cause::Server;
+            return self.tell(None, Event::Replaced { key, by });
         }
         // Were it another module's doing, there would be a `new`.
         self.made(spot);

@@ -3,7 +3,7 @@
 use crate::model::around::Around;
 use crate::model::command::PREFIXES;
 use crate::model::generate::Scope;
-use crate::model::world::{Floor, Limits, Totals};
+use crate::model::world::{DIED, Floor, Limits, Totals};
 use crate::random;
 use crate::trial::{Close, random_world};
 
@@ -65,7 +65,7 @@ fn worlds(first_seed: u64, steps: usize, check_every: usize) {
 const FLOORS: [Floor; 19] = [
     ("handoffs", |all| all.handoffs, 600),
     ("lost", |all| all.lost, 1_000),
-    ("removed", |all| all.removed_by_disconnect, 300),
+    ("died", |all| all.reasons[DIED], 300),
     ("deadlocks refused", |all| all.deadlocks_refused, 200),
     ("timeouts", |all| all.timeouts, 150),
     ("quarantined", |all| all.quarantined, 100),

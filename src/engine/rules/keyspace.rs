@@ -61,16 +61,6 @@ impl Engine {
         }
     }
 
-    /// An orphaned key is another client's: its holds end, and it stays.
-    pub(in crate::engine) fn taken_over(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
-        if let Some(held) = self.keys.find_held(key) {
-            let holds = self.holds.all_of_key(&self.keys, held);
-            let counted = holds.filter(|hold| self.counts_as_removed(*hold));
-            self.totals.keys_removed_by_disconnect += counted.count() as u64;
-        }
-        self.replaced(key, Cause::Server, effects);
-    }
-
     /// Fails all waits for this key with a redirection to another server.
     pub(in crate::engine) fn elsewhere(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
         let refusal = Refusal::Elsewhere {

@@ -144,7 +144,6 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let client = self.holds[hold].client;
-        let is_counted = self.counts_as_removed(hold);
         if self.is_settled(hold) {
             self.note_end(hold, effects);
         }
@@ -154,22 +153,7 @@ impl Engine {
             None => Gone::Lost(Loss::Promoted),
         };
         self.release(hold, why, effects);
-        self.totals.keys_removed_by_disconnect += u64::from(is_counted);
         self.clients.forget_if_done(client);
-    }
-
-    /// Whether the end of a dead client's hold counts as a removal by disconnect: somebody was told of the grant. O(1).
-    pub(in crate::engine) fn counts_as_removed(&self, hold: Id<Hold>) -> bool {
-        let Hold { client, key, .. } = self.holds[hold];
-        self.is_settled(hold)
-            && match self.clients[client].death() {
-                Some(Death::Lost { .. }) => true,
-                Some(Death::Withdrawn { .. }) => false,
-                // Of foreign holds only the last of a key counts: the number of its other holders is unknown.
-                Some(Death::Closed) | None => {
-                    self.holds.all_of_key(&self.keys, key).nth(1).is_none()
-                }
-            }
     }
 
     /// Ends expired leases.

@@ -90,7 +90,8 @@ impl<'a> KeyspaceEvent<'a> {
         let is_set = name == b"set";
         if is_set && shell().engine.with(|engine| engine.is_orphaned(key)) {
             // The value belongs to the client that wrote it, and stays when the orphaned hold is released.
-            return handle(ctx, Event::TakenOver { key });
+            let by = Cause::Server;
+            return handle(ctx, Event::Replaced { key, by });
         }
         if class & subscriptions::VALUES != 0
             && shell().engine.with(|engine| engine.is_value_watched(key))

@@ -145,7 +145,7 @@ fn of_engine(engine: &Engine, survey: &mut Survey) -> Vec<Field> {
         (c"timeouts_total", number(totals.timeouts)),
         (
             c"removed_by_disconnect_total",
-            number(totals.keys_removed_by_disconnect),
+            number(totals.removed_by_disconnect()),
         ),
         (c"grants_withdrawn_total", number(totals.grants_withdrawn)),
         (c"deadlocks_refused_total", number(totals.deadlocks_refused)),

@@ -2,7 +2,6 @@
 //!
 //! Each comes with the [`Change`] that a server's events would show of it.
 
-use super::acks::Ack;
 use super::command::{Spot, Who};
 use super::holds::{Hold, Owner};
 use super::replies::{Loss, News, Push};
@@ -176,11 +175,6 @@ impl World {
         let was_lock = entry.value == Value::Lock;
         (entry.value, entry.expires) = (value, false);
         self.changed(None, Change::Overwritten(spot));
-        if is_left_behind {
-            let holds = self.holds_at(spot).into_iter();
-            let settled = holds.filter(|hold| hold.ack == Ack::Settled).count();
-            self.totals.removed_by_disconnect += settled as u64;
-        }
         if was_lock || is_left_behind {
             let pushes = self.lose(spot, None, Loss::Overwritten);
             self.tell(pushes);

@@ -314,7 +314,6 @@ impl World {
                 return;
             };
             let hold = self.holds[at].clone();
-            self.totals.removed_by_disconnect += u64::from(hold.ack == Ack::Settled);
             self.count_end(&hold);
             self.release(at);
         }
@@ -333,7 +332,6 @@ impl World {
         let is_left = |hold: &Hold| hold.spot == spot && hold.is_left_behind();
         while let Some(at) = self.holds.iter().position(is_left) {
             let hold = self.holds[at].clone();
-            self.totals.removed_by_disconnect += u64::from(hold.ack == Ack::Settled);
             self.count_end(&hold);
             self.release(at);
         }

@@ -23,7 +23,6 @@ pub struct Totals {
     pub lost: u64,
     /// How many holds ended for each reason: see [`REASONS`].
     pub reasons: [u64; REASONS.len()],
-    pub removed_by_disconnect: u64,
     pub grants: u64,
     pub handoffs: u64,
     pub timeouts: u64,
@@ -86,9 +85,6 @@ impl Totals {
         Totals {
             lost: self.lost.wrapping_sub(other.lost),
             reasons: pairs(self.reasons, other.reasons, u64::wrapping_sub),
-            removed_by_disconnect: self
-                .removed_by_disconnect
-                .wrapping_sub(other.removed_by_disconnect),
             grants: self.grants.wrapping_sub(other.grants),
             handoffs: self.handoffs.wrapping_sub(other.handoffs),
             timeouts: self.timeouts.wrapping_sub(other.timeouts),
@@ -101,7 +97,6 @@ impl Totals {
         Totals {
             lost: self.lost + other.lost,
             reasons: pairs(self.reasons, other.reasons, u64::wrapping_add),
-            removed_by_disconnect: self.removed_by_disconnect + other.removed_by_disconnect,
             grants: self.grants + other.grants,
             handoffs: self.handoffs + other.handoffs,
             timeouts: self.timeouts + other.timeouts,

@@ -15,7 +15,7 @@ use super::rights::{Rights, USERS};
 use super::sequence;
 use super::sessions::{Number, Session};
 use super::step::Step;
-pub use super::totals::{Floor, REASONS, Totals};
+pub use super::totals::{DIED, Floor, REASONS, Totals};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watch {
