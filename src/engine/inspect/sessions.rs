@@ -28,7 +28,7 @@ impl Engine {
         let living = self.sessions.iter();
         let living = living.filter(|(owner, _)| !self.sessions.is_over(*owner, now));
         let mut lines: Vec<_> = living
-            .map(|(owner, session)| self.session_line(now, owner, &session))
+            .map(|(owner, session)| self.session_line(now, owner, session))
             .collect();
         lines.sort_unstable_by_key(|line| line.id);
         lines

@@ -309,13 +309,18 @@ impl Engine {
         self.budget = Budget::unlimited();
         self.sweep(effects);
         self.loading = true;
-        let mut sessions: Vec<_> = self.sessions.iter().collect();
-        sessions.sort_unstable_by_key(|(_, session)| session.id);
-        for (owner, session) in sessions {
-            if let Some(connection) = self.clients[owner].attached() {
-                let (digest, notify) = (session.digest, session.notify_after == Token::default());
-                let client = self.clients[connection].id;
-                self.attached_before_load.push((client, digest, notify));
+        let sessions = self.sessions.iter();
+        let mut sessions: Vec<_> = sessions
+            .map(|(owner, session)| (session.id, owner))
+            .collect();
+        sessions.sort_unstable();
+        for (_, owner) in sessions {
+            if let Some(session) = self.sessions.get(owner)
+                && self.clients[owner].attached().is_some()
+            {
+                let notify = session.notify_after == Token::default();
+                let attached = (self.clients[owner].id, session.digest, notify);
+                self.attached_before_load.push(attached);
             }
             self.forget_session(owner);
         }

@@ -203,7 +203,7 @@ impl Engine {
     /// Detaches a session and starts its grace.
     pub(in crate::engine) fn begin_grace(&mut self, session: Id<Client>) {
         self.clients.detach(session);
-        let Some(Session { grace_ms, .. }) = self.sessions.get(session) else {
+        let Some(&Session { grace_ms, .. }) = self.sessions.get(session) else {
             return;
         };
         // Grace does not run on a replica, nor while loading.

@@ -141,7 +141,6 @@ pub(in crate::engine) enum Death {
 }
 
 /// What a session has besides its [`Client`]. It exists until the grace period expires or a client ends the session.
-#[derive(Clone, Copy)]
 pub(in crate::engine) struct Session {
     pub id: SessionId,
     pub digest: Digest,
@@ -153,13 +152,7 @@ pub(in crate::engine) struct Session {
     /// When its grace expires. None while a connection is attached, on a replica, and while loading.
     pub(super) ends: Option<Moment>,
     /// The user who started it; none if it was started on another server.
-    pub(super) user: Option<Id<User>>,
-}
-
-/// A user with sessions started on this server.
-pub(super) struct User {
-    pub name: Box<[u8]>,
-    pub sessions: u32,
+    pub(super) user: Option<Box<[u8]>>,
 }
 
 // ---- watches (watches.rs) ----

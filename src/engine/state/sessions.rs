@@ -4,9 +4,9 @@
 //! attachment: O(1), whether it holds one key or a million.
 
 use crate::engine::state::clients::Clients;
-use crate::engine::state::rows::{Client, Session, User};
+use crate::engine::state::rows::{Client, Session};
 use crate::engine::state::timers::Timers;
-use crate::engine::storage::arena::{Arena, Id};
+use crate::engine::storage::arena::Id;
 use crate::engine::storage::index::{self, Index};
 use crate::engine::types::{Digest, Moment, SessionId, Token};
 use hashbrown::HashMap;
@@ -20,15 +20,13 @@ impl Session {
 }
 
 /// Invariant: `all` has exactly the session records of [`Clients`] that have not ended; `by_id` and `by_digest` index each once; a
-/// session with an end is detached; `users` has exactly the users who started one of them, with counts, and `by_name` indexes
-/// each once.
+/// session with an end is detached; `users` has exactly the users who started one of them, each with their number.
 #[derive(Default)]
 pub(in crate::engine) struct Sessions {
     all: HashMap<Id<Client>, Session>,
     by_id: HashMap<SessionId, Id<Client>>,
     by_digest: Index<Client>,
-    users: Arena<User>,
-    by_name: HashMap<Box<[u8]>, Id<User>>,
+    users: HashMap<Box<[u8]>, u32>,
 }
 
 impl Sessions {
@@ -58,37 +56,15 @@ impl Sessions {
 
     /// Counts a session for the user who started it. O(1).
     pub fn count_for(&mut self, owner: Id<Client>, name: &[u8]) {
-        let user = match self.by_name.get(name) {
-            Some(user) => *user,
-            None => {
-                let (name, sessions): (Box<[u8]>, _) = (name.into(), 0);
-                let user = User {
-                    name: name.clone(),
-                    sessions,
-                };
-                let user = self.users.insert(user);
-                self.by_name.insert(name, user);
-                user
-            }
-        };
         if let Some(session) = self.all.get_mut(&owner) {
-            session.user = Some(user);
-            self.users[user].sessions += 1;
+            session.user = Some(name.into());
+            *self.users.entry_ref(name).or_default() += 1;
         }
     }
 
     /// The number of sessions that a user has started here. O(1).
     pub fn count_of(&self, user: &[u8]) -> u32 {
-        let user = self.by_name.get(user);
-        user.map_or(0, |user| self.users[*user].sessions)
-    }
-
-    fn uncount(&mut self, user: Id<User>) {
-        self.users[user].sessions -= 1;
-        if self.users[user].sessions == 0 {
-            let user = self.users.remove(user);
-            index::take(&mut self.by_name, &user.name);
-        }
+        self.users.get(user).copied().unwrap_or(0)
     }
 
     /// O(1), with an end O(log of ends).
@@ -97,15 +73,20 @@ impl Sessions {
         let session = index::take(&mut self.all, &owner)?;
         index::take(&mut self.by_id, &session.id);
         self.by_digest.remove(session.digest, owner);
-        if let Some(user) = session.user {
-            self.uncount(user);
+        if let Some(user) = &session.user
+            && let Some(count) = self.users.get_mut(user)
+        {
+            *count -= 1;
+            if *count == 0 {
+                index::take(&mut self.users, user);
+            }
         }
         Some(session)
     }
 
     /// O(1).
-    pub fn get(&self, owner: Id<Client>) -> Option<Session> {
-        self.all.get(&owner).copied()
+    pub fn get(&self, owner: Id<Client>) -> Option<&Session> {
+        self.all.get(&owner)
     }
 
     /// O(1).
@@ -154,8 +135,8 @@ impl Sessions {
             .filter_map(|(owner, session)| Some((session.ends?, owner)))
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (Id<Client>, Session)> {
-        self.all.iter().map(|(owner, session)| (*owner, *session))
+    pub fn iter(&self) -> impl Iterator<Item = (Id<Client>, &Session)> {
+        self.all.iter().map(|(owner, session)| (*owner, session))
     }
 
     /// Panics unless the invariant holds. O(everything).
@@ -183,11 +164,10 @@ impl Sessions {
             assert_eq!(self.find(&session.digest), Some(owner));
             assert!(session.ends.is_none() || clients[owner].attached().is_none());
         }
-        assert_eq!(self.by_name.len(), self.users.len());
-        for (id, user) in self.users.iter() {
-            let own = self.iter().filter(|(_, session)| session.user == Some(id));
-            assert_eq!(user.sessions as usize, own.count());
-            assert!(user.sessions > 0 && self.by_name[&user.name] == id);
+        let mut users = HashMap::new();
+        for user in self.all.values().filter_map(|session| session.user.clone()) {
+            *users.entry(user).or_default() += 1;
         }
+        assert_eq!(users, self.users);
     }
 }
