@@ -7,7 +7,7 @@ use crate::engine::mode::Mode;
 use crate::engine::record::SessionRecord;
 use crate::engine::storage::bytes::Bytes;
 use crate::engine::types::{
-    ClientId, Form, KeyBuf, Kind, Loss, NoRight, Origin, ReplyTo, Since, Token,
+    ClientId, Form, Key, KeyBuf, Kind, Loss, NoRight, Origin, ReplyTo, Since, Token,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -227,24 +227,23 @@ pub(in crate::engine) enum WaitEnd {
 }
 
 impl WaitEnd {
-    /// The effect that reports it: a push if `about` has the request's first key and label, otherwise the answer to the blocked
-    /// client. `made` is the name that a sequence has created.
+    /// The effect that reports it, as a push or to the blocked client. The key is the request's first one.
     #[inline]
-    pub fn told(self, to: ReplyTo, about: Option<(KeyBuf, &[u8])>, made: &[u8]) -> Effect {
-        let ReplyTo { client, form, .. } = to;
-        if let Some((key, label)) = about {
+    pub fn told(self, to: ReplyTo, key: Key<'_>, label: &[u8]) -> Effect {
+        let ReplyTo { client, form, push } = to;
+        if push {
             let kind = form.kind();
             let news = match self {
                 WaitEnd::Granted(token) => News::Granted(kind, token),
                 WaitEnd::TimedOut => News::TimedOut(kind),
                 WaitEnd::Refused(refusal) => News::Failed(kind, Box::new(refusal)),
             };
-            let push = Push::new(key, news, label);
+            let push = Push::new(key.to_owned(), news, label);
             let to = vec![client];
             return Effect::Push { to, push };
         }
         let (reply, granted) = match self {
-            WaitEnd::Granted(token) => (form.granted(made, token), Some(token)),
+            WaitEnd::Granted(token) => (form.granted(key.name, token), Some(token)),
             WaitEnd::TimedOut => (form.not_granted(), None),
             WaitEnd::Refused(refusal) => (Reply::Refused(refusal), None),
         };

@@ -361,14 +361,12 @@ impl Engine {
         at: Option<Id<Name>>,
         effects: &mut Vec<Effect>,
     ) {
-        let name = self.queues.names_of(waiter).next();
-        let key = name.map(|name| self.keys[name].key().to_owned());
+        let first = self.queues.names_of(waiter).next().expect("it has a key");
+        let key = self.keys[first].key().to_owned();
         let (asked, waiter) = self.dequeue(waiter);
         self.mark_queues_ready(&asked, at);
-        let key = key.filter(|_| waiter.reply_to.push);
-        let about = key.map(|key| (key, &*waiter.terms.label));
         let end = why.map_or(WaitEnd::TimedOut, WaitEnd::Refused);
-        effects.push(end.told(waiter.reply_to, about, b""));
+        effects.push(end.told(waiter.reply_to, key.as_key(), &waiter.terms.label));
     }
 
     /// Fails all waits at this name. Looks the name up each time: its record goes with the last waiter, which may be a multi-key

@@ -375,23 +375,11 @@ impl Engine {
             self.budget.spend(STEPS_PER_GRANT * asked.len());
         }
         if terms.acks.is_none() {
-            self.notify_granted(asked[0], &waiter, token, effects);
+            let (key, label) = (self.keys[asked[0]].key(), &*waiter.terms.label);
+            effects.push(WaitEnd::Granted(token).told(waiter.reply_to, key, label));
         }
         for name in asked.iter().filter(|name| **name != at) {
             self.keys.remove_name_if_unreferenced(*name);
         }
-    }
-
-    /// Notifies a waiter of its grant; `name` is its first key.
-    fn notify_granted(
-        &self,
-        name: Id<Name>,
-        waiter: &Waiter,
-        token: Token,
-        effects: &mut Vec<Effect>,
-    ) {
-        let key = || (self.keys[name].key().to_owned(), &*waiter.terms.label);
-        let about = waiter.reply_to.push.then(key);
-        effects.push(WaitEnd::Granted(token).told(waiter.reply_to, about, b""));
     }
 }

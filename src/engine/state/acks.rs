@@ -22,11 +22,7 @@ impl Requester {
 
     /// The effect that reports the outcome.
     pub fn told(self, end: WaitEnd) -> Effect {
-        if self.reply_to.push {
-            let about = (self.key, &*self.label);
-            return end.told(self.reply_to, Some(about), b"");
-        }
-        end.told(self.reply_to, None, &self.key.name)
+        end.told(self.reply_to, self.key.as_key(), &self.label)
     }
 }
 
