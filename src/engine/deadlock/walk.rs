@@ -164,7 +164,9 @@ impl<'a> Walk<'a> {
             if !self.step() {
                 return false;
             }
-            let claim = (holder_of(engine, hold), engine.holds.terms(hold));
+            // A detached session's holds end with its grace.
+            let holder = engine.clients.connection_of(engine.holds[hold].client);
+            let claim = (holder, engine.holds.terms(hold));
             if !is_lasting(engine, hold) || !self.must_release(link.waiter, &claim) {
                 continue;
             }
@@ -305,14 +307,6 @@ impl<'a> Walk<'a> {
         };
         are_too_many || !mode.is_compatible_with(asked.mode)
     }
-}
-
-/// The client of a hold; for a session, its attached connection, which has its waits. A detached session has none, and its holds end
-/// with its grace.
-fn holder_of(engine: &Engine, hold: Id<Hold>) -> Id<Client> {
-    let client = engine.holds[hold].client;
-    let attached = engine.clients[client].attached();
-    attached.unwrap_or(client)
 }
 
 /// Whether a hold does not end by itself. A pending grant's lease begins at its acknowledgement.

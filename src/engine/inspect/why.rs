@@ -56,11 +56,7 @@ impl Engine {
     /// request of the task; preferably one held by another client.
     fn waited_for_by(&self, hold: Id<Hold>) -> Option<KeyBuf> {
         let owner = self.holds[hold].client;
-        let record = &self.clients[owner];
-        let connection = match record.is_session() {
-            true => record.attached()?,
-            false => owner,
-        };
+        let connection = self.clients.connection_of(owner);
         let pushed = || {
             let task = self.holds.task(hold);
             self.queues.of_task(connection, task).next()

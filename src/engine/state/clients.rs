@@ -156,6 +156,11 @@ impl Clients {
         self.records[connection].session().unwrap_or(connection)
     }
 
+    /// Whose waits are an owner's: its attached connection, or itself. A detached session has none. O(1).
+    pub fn connection_of(&self, owner: Id<Client>) -> Id<Client> {
+        self.records[owner].attached().unwrap_or(owner)
+    }
+
     /// Attaches a connection to a session, which owns what it is granted from now on. O(1).
     pub fn attach(&mut self, session: Id<Client>, connection: Id<Client>) {
         let id = self.records[connection].id;
