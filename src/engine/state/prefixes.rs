@@ -311,12 +311,11 @@ impl Prefixes {
 
     /// What a prefix has not seen yet; from now on it has. O(log databases).
     pub fn see(&mut self, id: Id<Prefix>) -> Unseen {
-        let prefix = &mut self.all[id];
         let at = self
-            .databases
-            .binary_search_by_key(&prefix.db, |its| its.db);
-        let changes = at.map_or(prefix.seen, |at| self.databases[at].changes);
-        let seen = std::mem::replace(&mut prefix.seen, changes);
+            .database_index(self.all[id].db)
+            .expect("it has a prefix");
+        let changes = self.databases[at].changes;
+        let seen = std::mem::replace(&mut self.all[id].seen, changes);
         if seen.swaps != changes.swaps {
             Unseen::Swap
         } else if seen.flushes != changes.flushes {
