@@ -41,7 +41,7 @@ pub use effect::{
 pub use event::{Acquire, Event, KeySnapshot, Raise, Start, Timing, WatchPrefix};
 pub use inspect::current::Stale;
 pub use inspect::inspection::{Holder, KeyInspection, KeyLine, Page, Waiting, Walk};
-pub use inspect::mine::{Own, OwnState};
+pub use inspect::mine::Own;
 pub use inspect::sessions::SessionLine;
 pub use inspect::survey::{Survey, Surveyed};
 pub use inspect::why::Step;

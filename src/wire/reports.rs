@@ -5,7 +5,7 @@
 use crate::command::{List, Log, Request, matches};
 use crate::engine::{
     ClientId, Db, Engine, Holder, Key, KeyBuf, KeyInspection, KeyLine, ModeKind, Moment, Origin,
-    Own, OwnState, Page, SessionLine, Stale, Step, Token, Walk,
+    Own, Page, SessionLine, Stale, Step, Token, Walk,
 };
 use crate::policy::losses::{Entry, LossLog, key_in_log};
 use crate::policy::release;
@@ -200,10 +200,10 @@ fn reply_own(host: &mut impl Host, own: &Own) {
     number(host, b"permits", own.terms.mode.permits().into());
     number(host, b"depth", own.depth.into());
     optional(host, b"token", own.token.map(|token| token.0));
-    let state = match own.state {
-        OwnState::Held => "held",
-        OwnState::Pending => "pending",
-        OwnState::Waiting => "waiting",
+    let state = match (own.token, own.acks) {
+        (Some(_), _) => "held",
+        (None, Some(_)) => "pending",
+        (None, None) => "waiting",
     };
     text(host, b"state", state);
     reply_acks(host, own.acks);

@@ -1,14 +1,14 @@
 //! LOCK.MINE: each owner's list agrees with the model after every step, and what stays is on one of its pages.
 
 use crate::model::command::{LABELS, Mode as Way, Who};
-use crate::model::mine::OwnState as Expected;
+use crate::model::mine::OwnState;
 use crate::random::Random;
 use crate::trial::Trial;
 use crate::words::key_of;
 use std::collections::BTreeSet;
 use tether::engine::{
     Acquire, ClientId, Db, Engine, Event, Form, Key, KeySnapshot, KeyState, Mode, Moment, Own,
-    OwnState, Terms, Wait,
+    Terms, Wait,
 };
 
 /// Fails unless a connection's list says what the model says of it.
@@ -50,12 +50,11 @@ type Line = (
 );
 
 fn line(own: &Own) -> Line {
-    let state = match own.state {
-        OwnState::Held => "held",
-        OwnState::Pending => "pending",
-        OwnState::Waiting => "waiting",
+    let state = match (own.token, own.acks) {
+        (Some(_), _) => "held",
+        (None, Some(_)) => "pending",
+        (None, None) => "waiting",
     };
-    assert_eq!(own.token.is_some(), own.state == OwnState::Held);
     let is_lock = own.terms.mode != Mode::Temporary;
     let (key, label) = (own.key.name.to_vec(), own.terms.label.to_vec());
     let db = own.key.db.0 as usize;
@@ -66,9 +65,9 @@ fn expected(trial: &Trial, who: Who) -> Vec<Line> {
     let own = trial.world.mine(who).into_iter();
     let line = own.map(|own| {
         let (state, acks) = match own.state {
-            Expected::Held(_) => ("held", None),
-            Expected::Pending(got, wanted) => ("pending", Some((got, wanted))),
-            Expected::Waiting => ("waiting", None),
+            OwnState::Held(_) => ("held", None),
+            OwnState::Pending(got, wanted) => ("pending", Some((got, wanted))),
+            OwnState::Waiting => ("waiting", None),
         };
         let key = key_of(own.spot.db, own.spot.name);
         let (name, label) = (key.name.to_vec(), LABELS[own.label].to_vec());

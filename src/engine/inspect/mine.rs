@@ -16,17 +16,8 @@ pub struct Own {
     pub depth: u32,
     /// None while it waits or is pending.
     pub token: Option<Token>,
-    pub state: OwnState,
     /// Of a pending grant: the replicas that have acknowledged it, and the number required.
     pub acks: Option<(u32, u32)>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OwnState {
-    Held,
-    /// Granted, and not acknowledged yet.
-    Pending,
-    Waiting,
 }
 
 /// A hold, or a place in a queue.
@@ -160,7 +151,6 @@ impl Engine {
                 },
                 depth: 0,
                 token: None,
-                state: OwnState::Waiting,
                 acks: None,
             }),
         }
@@ -174,10 +164,6 @@ impl Engine {
             terms: self.terms_left(id, now),
             depth: self.holds.depth(id),
             token: pending.is_none().then_some(hold.token),
-            state: match pending {
-                Some(_) => OwnState::Pending,
-                None => OwnState::Held,
-            },
             acks: pending.map(|grant| (grant.got, grant.wanted)),
         }
     }

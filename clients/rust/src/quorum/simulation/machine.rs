@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use std::time::Duration;
 use tether::engine::{
     Acquire, Attributes, ClientId, Db, Digest, Effect, Engine, Event, Form, Key, KeySnapshot,
-    KeyState, Loss, Mode, Moment, News, Own, OwnState, Push, Raise, Refusal, Reply as Answer,
-    SessionRecord, Start, Terms, Token, Wait,
+    KeyState, Loss, Mode, Moment, News, Own, Push, Raise, Refusal, Reply as Answer, SessionRecord,
+    Start, Terms, Token, Wait,
 };
 
 /// The time since 1970 at which worlds begin: a moment in 2026.
@@ -237,9 +237,9 @@ impl Machine {
             let token = own
                 .token
                 .map_or(Frame::Null, |token| Frame::Int(token.0 as i64));
-            let state = match own.state {
-                OwnState::Held => "held",
-                OwnState::Pending | OwnState::Waiting => "waiting",
+            let state = match own.token {
+                Some(_) => "held",
+                None => "waiting",
             };
             map([
                 ("key", Frame::Bytes(own.key.name.to_vec())),
