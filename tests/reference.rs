@@ -71,7 +71,10 @@ fn row(spec: &Spec) -> String {
     let link = name.to_ascii_lowercase().replace('.', "");
     format!(
         "| [{name}](#{link}) | {} | {} | {} | {places}{access} | {} |",
-        spec.arity, spec.flags, spec.categories, spec.summary
+        spec.arity(),
+        spec.flags,
+        spec.categories,
+        spec.summary
     )
 }
 
@@ -124,7 +127,7 @@ fn command_info_tells_the_same() {
     for spec in TABLE {
         let info = client.run(["COMMAND", "INFO", spec.name]).items()[0].items();
         assert_eq!(info[0], bulk(spec.name));
-        assert_eq!(info[1], int(spec.arity.into()), "{}'s arity", spec.name);
+        assert_eq!(info[1], int(spec.arity().into()), "{}'s arity", spec.name);
         let told: BTreeSet<_> = texts(&info[2])
             .into_iter()
             // What Valkey has called SLOWLOG since 8.1.
@@ -174,8 +177,8 @@ fn check_keys(client: &mut Client, spec: &Spec) {
         // The server routes by a prefix, and calls it no key.
         KeyPlaces::Nowhere | KeyPlaces::Prefix => return,
     };
-    let arguments = &arguments[..arguments.len().min(if spec.arity > 0 {
-        spec.arity as usize - 1
+    let arguments = &arguments[..arguments.len().min(if spec.arity() > 0 {
+        spec.arity() as usize - 1
     } else {
         9
     })];

@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tether::command::{Request, TABLE, matches, parse};
+use tether::command::{BadInput, Request, TABLE, matches, parse};
 
 fuzz_target!(|data: &[u8]| {
     let Some((verb, rest)) = data.split_first() else {
@@ -16,7 +16,7 @@ fuzz_target!(|data: &[u8]| {
         [] => Vec::new(),
         rest => rest.split(|byte| *byte == 0xFF).collect(),
     };
-    match parse(spec.verb, &words) {
+    match parse(spec, &words) {
         Ok(Request::List(list)) => {
             let pattern = list.pattern.unwrap_or_default();
             matches(pattern, pattern);
@@ -30,8 +30,8 @@ fuzz_target!(|data: &[u8]| {
             assert_eq!(sorted.len(), keys.len());
         }
         Ok(_) => {}
-        Err(refusal) => {
-            let text = refusal.to_string();
+        Err(BadInput::WrongArity) => {}
+        Err(BadInput::Because(text)) => {
             assert!(text.len() < 400 && text.bytes().all(|byte| (b' '..=b'~').contains(&byte)));
         }
     }

@@ -13,6 +13,6 @@ pub mod pack;
 mod parse;
 mod table;
 pub use glob::matches;
-pub use options::{Argument, ArgumentKind, Ask, Word};
-pub use parse::{BadInput, List, Log, Request, parse, shown};
+pub use options::{Argument, ArgumentKind, Ask, Word, shown};
+pub use parse::{BadInput, List, Log, Request, parse};
 pub use table::{Access, KeyPlaces, Spec, TABLE, Verb};

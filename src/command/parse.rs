@@ -5,11 +5,10 @@ mod tests;
 
 use super::options::{
     AFTER, ALL, Ask, CLIENT, COUNT, CURSOR, GRACE, KEY, KEYSONLY, MATCH, NOTIFY, Options, RESET,
-    SEQ, SINCE, TOKEN, WAIT, number_in, refuse_repeated, wait,
+    SEQ, SINCE, TOKEN, WAIT, number_in, shown, wait,
 };
-use super::table::{self, Verb};
-use crate::engine::{MAX_GRACE_MS, MAX_MS, Mode, Token};
-use std::fmt;
+use super::table::{Spec, Verb};
+use crate::engine::{MAX_GRACE_MS, MAX_MS, Mode, Terms, Token};
 
 /// The default grace of a session.
 const GRACE_MS: u64 = 10_000;
@@ -142,217 +141,165 @@ pub struct Log<'a> {
     pub since: u64,
 }
 
-/// An invalid command.
+/// Why a command is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadInput {
     /// Reported in the server's own wording.
     WrongArity,
-    UnknownOption(Box<[u8]>),
-    Repeated(&'static str),
-    RepeatedKey(Box<[u8]>),
-    /// An option without its values.
-    Incomplete(&'static str),
-    NotANumber {
-        what: &'static str,
-        given: Box<[u8]>,
-    },
-    OutOfRange {
-        what: &'static str,
-        least: u64,
-        most: u64,
-    },
-    PushWithoutWait,
-    AcktimeoutWithoutAcks,
-    ReentrantAcks,
-    Exclude(&'static str, &'static str),
-    EmptyPrefix,
-    LongPattern,
-    /// A command that `LOCK.GUARD` refuses to run.
-    Unguarded(&'static str),
-}
-
-impl fmt::Display for BadInput {
     /// As the client sees it after the error code.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BadInput::WrongArity => write!(f, "wrong number of arguments"),
-            BadInput::UnknownOption(word) => {
-                write!(f, "unknown option '{}'", shown(word))?;
-                match &*table::commands_with(word) {
-                    [] if is_time_to_live(word) => {
-                        write!(f, "; for a time limit, LOCK.ACQUIRE has LEASE milliseconds")
-                    }
-                    [] => Ok(()),
-                    [others @ .., last] if !others.is_empty() => {
-                        write!(f, ", which {} and {last} know", others.join(", "))
-                    }
-                    [only, ..] => write!(f, ", which {only} knows"),
-                }
-            }
-            BadInput::Repeated(option) => write!(f, "option {option} is repeated"),
-            BadInput::RepeatedKey(key) => write!(f, "key '{}' is repeated", shown(key)),
-            BadInput::Incomplete(option) => write!(f, "option {option} is incomplete"),
-            BadInput::NotANumber { what, given } if is_time(what) => {
-                write!(f, "{what} takes milliseconds, got '{}'", shown(given))
-            }
-            BadInput::NotANumber { what, given } => {
-                write!(f, "{what} is not a number: '{}'", shown(given))
-            }
-            BadInput::OutOfRange { what, least, most } => {
-                write!(f, "{what} is out of range, it goes from {least} to {most}")
-            }
-            BadInput::PushWithoutWait => write!(f, "option PUSH needs WAIT"),
-            BadInput::AcktimeoutWithoutAcks => write!(f, "option ACKTIMEOUT needs ACKS"),
-            BadInput::EmptyPrefix => write!(f, "the prefix is empty"),
-            BadInput::LongPattern => {
-                write!(f, "the pattern is longer than {MAX_PATTERN} bytes")
-            }
-            BadInput::ReentrantAcks => write!(f, "options ACKS and REENTRANT exclude each other"),
-            BadInput::Unguarded(command) => write!(f, "LOCK.GUARD does not run '{command}'"),
-            BadInput::Exclude(one, other) => {
-                write!(f, "options {one} and {other} exclude each other")
-            }
-        }
+    Because(String),
+}
+
+impl From<String> for BadInput {
+    fn from(why: String) -> Self {
+        BadInput::Because(why)
     }
-}
-
-/// What is given in milliseconds.
-fn is_time(what: &str) -> bool {
-    matches!(
-        what,
-        "WAIT" | "LEASE" | "the lease" | "GRACE" | "ACKTIMEOUT"
-    )
-}
-
-/// Options of SET by which other locks end.
-fn is_time_to_live(word: &[u8]) -> bool {
-    let names = ["EX", "PX", "TTL"];
-    names
-        .iter()
-        .any(|name| word.eq_ignore_ascii_case(name.as_bytes()))
-}
-
-/// Escapes and truncates a client's bytes for an error message.
-pub fn shown(word: &[u8]) -> impl fmt::Display + '_ {
-    const MOST: usize = 64;
-    word[..word.len().min(MOST)].escape_ascii()
 }
 
 /// Parses a command's arguments, without its name. O(arguments).
 #[inline]
-pub fn parse<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {
+pub fn parse<'a, 'b>(spec: &Spec, arguments: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {
+    let ask = |mode, wait| Ask {
+        terms: Terms::of(mode),
+        wait,
+    };
     let settp = |key, value, wait| Request::Settp {
         key,
         value,
         token: false,
         sequential: false,
-        ask: Ask::of(Mode::Temporary, wait),
+        ask: ask(Mode::Temporary, wait),
     };
     let acquire = |keys, wait| Request::Acquire {
         keys,
-        ask: Ask::of(Mode::Exclusive, wait),
+        ask: ask(Mode::Exclusive, wait),
     };
-    match (verb, arguments) {
+    Ok(match (spec.verb, arguments) {
         // Fast paths for the most frequent forms.
-        (Verb::Settp, [key, value]) => Ok(settp(key, value, None)),
+        (Verb::Settp, [key, value]) => settp(key, value, None),
         (Verb::Settp, [key, value, option, ms]) if WAIT.is(option) => {
-            Ok(settp(key, value, Some(wait(ms, false)?)))
+            settp(key, value, Some(wait(ms, false)?))
         }
-        (Verb::Acquire, [_]) => Ok(acquire(arguments, None)),
+        (Verb::Acquire, [_]) => acquire(arguments, None),
         (Verb::Acquire, [_, option, ms]) if WAIT.is(option) => {
-            Ok(acquire(&arguments[..1], Some(wait(ms, false)?)))
+            acquire(&arguments[..1], Some(wait(ms, false)?))
         }
-        (Verb::Deltp, keys @ [_, ..]) => Ok(Request::Deltp { keys }),
-        (Verb::Release, [key]) => Ok(Request::Release {
+        (Verb::Deltp, keys @ [_, ..]) => Request::Deltp { keys },
+        (Verb::Release, [key]) => Request::Release {
             key,
             label: b"",
             all: false,
-        }),
-        _ => parse_any(verb, arguments),
-    }
+        },
+        _ => return parse_any(spec, arguments),
+    })
 }
 
-fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {
-    let read = |options| Options::read(options, verb.options());
-    match (verb, arguments) {
-        (Verb::Settp, [key, value, options @ ..]) => settp(key, value, read(options)?),
-        (Verb::Watchex, keys @ [_, ..]) => Ok(Request::Watchex { keys }),
-        (Verb::Unwatchex, keys) => Ok(Request::Unwatchex { keys }),
-        (Verb::Watchtp, [prefix, options @ ..]) => watchtp(prefix, options),
-        (Verb::Unwatchtp, []) => Ok(Request::Unwatchtp { prefix: None }),
-        (Verb::Unwatchtp, [prefix]) => Ok(Request::Unwatchtp {
-            prefix: Some(prefix),
-        }),
-        (Verb::Acquire, [_, options @ ..]) => {
-            let ask = read(options)?.ask_for_lock()?;
-            let keys = &arguments[..1];
-            Ok(Request::Acquire { keys, ask })
+fn parse_any<'a, 'b>(spec: &Spec, arguments: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {
+    let read = |options| Options::read(options, spec.options);
+    Ok(match (spec.verb, arguments) {
+        (Verb::Settp, [key, value, options @ ..]) => {
+            let options = read(options)?;
+            Request::Settp {
+                key,
+                value,
+                token: options.has(TOKEN),
+                sequential: options.has(SEQ),
+                ask: options.ask(Mode::Temporary)?,
+            }
         }
-        (Verb::Macquire, [number, rest @ ..]) => macquire(number, rest),
+        (Verb::Watchex, keys @ [_, ..]) => Request::Watchex { keys },
+        (Verb::Unwatchex, keys) => Request::Unwatchex { keys },
+        (Verb::Watchtp, [prefix, options @ ..]) => watchtp(prefix, &read(options)?)?,
+        (Verb::Unwatchtp, []) => Request::Unwatchtp { prefix: None },
+        (Verb::Unwatchtp, [prefix]) => Request::Unwatchtp {
+            prefix: Some(prefix),
+        },
+        (Verb::Acquire, [_, options @ ..]) => {
+            let options = read(options)?;
+            Request::Acquire {
+                keys: &arguments[..1],
+                ask: options.ask(options.mode()?)?,
+            }
+        }
+        (Verb::Macquire, [number, rest @ ..]) => macquire(number, rest, spec)?,
         (Verb::Release, [key, options @ ..]) => {
             let options = read(options)?;
-            Ok(Request::Release {
+            Request::Release {
                 key,
                 label: options.label(),
                 all: options.has(ALL),
-            })
+            }
         }
-        (Verb::Extend, [key, ms, options @ ..]) => extend(key, ms, options),
-        (Verb::Raise, [key, token, options @ ..]) => raise(key, token, options),
-        (Verb::Cancel, [key, options @ ..]) => {
-            let label = read(options)?.label();
-            Ok(Request::Cancel { key, label })
-        }
-        (Verb::Check, [key, token]) => check(key, token),
-        (Verb::Guard, [key, token, command, ..]) => guard(key, token, command),
-        (Verb::Info, [key, options @ ..]) => info(key, read(options)?),
-        (Verb::List, [cursor, options @ ..]) => list(cursor, read(options)?),
-        (Verb::Mine, options) => mine(read(options)?),
-        (Verb::Log, [option]) if RESET.is(option) => Ok(Request::ResetLog),
-        (Verb::Log, options) => log(Options::read(options, &[KEY, COUNT, SINCE])?),
-        (Verb::Why, [key]) => Ok(Request::Why { key }),
-        (Verb::Server, []) => Ok(Request::Server),
-        (Verb::Start, options) => start(read(options)?),
-        (Verb::Resume, [secret, options @ ..]) => {
-            let notify = read(options)?.has(NOTIFY);
-            Ok(Request::Resume { secret, notify })
-        }
-        (Verb::End, []) => Ok(Request::EndSession),
-        (Verb::Detach, []) => Ok(Request::Detach),
-        (Verb::Sessions, []) => Ok(Request::Sessions),
-        (Verb::KillSession, [id]) => {
-            let id = number_in("the session's id", id, 0, u64::MAX)?;
-            Ok(Request::KillSession { id })
-        }
-        _ => Err(BadInput::WrongArity),
-    }
+        (Verb::Extend, [key, ms, options @ ..]) => Request::Extend {
+            key,
+            lease_ms: number_in("the lease", ms, 1, MAX_MS)?,
+            label: read(options)?.label(),
+        },
+        (Verb::Raise, [key, token, options @ ..]) => Request::Raise {
+            key,
+            token: number_in("the token", token, 0, Token::MAX)?,
+            label: read(options)?.label(),
+        },
+        (Verb::Cancel, [key, options @ ..]) => Request::Cancel {
+            key,
+            label: read(options)?.label(),
+        },
+        (Verb::Check, [key, token]) => Request::Check {
+            key,
+            token: number_in("the token", token, 0, i64::MAX as u64)?,
+        },
+        (Verb::Guard, [key, token, command, ..]) => guard(key, token, command)?,
+        _ => parse_other(spec, arguments)?,
+    })
 }
 
-fn settp<'a, 'b>(
-    key: &'a [u8],
-    value: &'a [u8],
-    options: Options<'a, 'b>,
+/// Reports and sessions.
+fn parse_other<'a, 'b>(
+    spec: &Spec,
+    arguments: &'b [&'a [u8]],
 ) -> Result<Request<'a, 'b>, BadInput> {
-    let ask = options.ask(Mode::Temporary)?;
-    let sequential = options.has(SEQ);
-    if sequential && ask.wait.is_some() {
-        return Err(BadInput::Exclude("SEQ", "WAIT"));
-    }
-    Ok(Request::Settp {
-        key,
-        value,
-        token: options.has(TOKEN),
-        sequential,
-        ask,
+    let read = |options| Options::read(options, spec.options);
+    Ok(match (spec.verb, arguments) {
+        (Verb::Info, [key, options @ ..]) => {
+            let count = read(options)?.number(COUNT, 1, MAX_INFO_COUNT)?;
+            let count = count.unwrap_or(INFO_COUNT);
+            Request::Info { key, count }
+        }
+        (Verb::List, [cursor, options @ ..]) => list(cursor, &read(options)?)?,
+        (Verb::Mine, options) => {
+            let options = read(options)?;
+            Request::Mine {
+                cursor: options.number(CURSOR, 0, u64::MAX)?.unwrap_or(0),
+                count: options.number(COUNT, 1, MINE_COUNT)?.unwrap_or(MINE_COUNT),
+            }
+        }
+        (Verb::Log, options) => log(&read(options)?)?,
+        (Verb::Why, [key]) => Request::Why { key },
+        (Verb::Server, []) => Request::Server,
+        (Verb::Start, options) => {
+            let grace_ms = read(options)?.number(GRACE, 1, MAX_GRACE_MS)?;
+            let grace_ms = grace_ms.unwrap_or(GRACE_MS);
+            Request::Start { grace_ms }
+        }
+        (Verb::Resume, [secret, options @ ..]) => Request::Resume {
+            secret,
+            notify: read(options)?.has(NOTIFY),
+        },
+        (Verb::End, []) => Request::EndSession,
+        (Verb::Detach, []) => Request::Detach,
+        (Verb::Sessions, []) => Request::Sessions,
+        (Verb::KillSession, [id]) => Request::KillSession {
+            id: number_in("the session's id", id, 0, u64::MAX)?,
+        },
+        _ => return Err(BadInput::WrongArity),
     })
 }
 
 /// The server knows with which name a page goes on.
-fn watchtp<'a, 'b>(prefix: &'a [u8], options: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {
+fn watchtp<'a, 'b>(prefix: &'a [u8], options: &Options) -> Result<Request<'a, 'b>, String> {
     if prefix.is_empty() {
-        return Err(BadInput::EmptyPrefix);
+        return Err("the prefix is empty".to_owned());
     }
-    let options = Options::read(options, Verb::Watchtp.options())?;
     Ok(Request::Watchtp {
         prefix,
         goes_on: options.has(AFTER),
@@ -360,90 +307,46 @@ fn watchtp<'a, 'b>(prefix: &'a [u8], options: &'b [&'a [u8]]) -> Result<Request<
     })
 }
 
-fn macquire<'a, 'b>(number: &[u8], rest: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {
+fn macquire<'a, 'b>(
+    number: &[u8],
+    rest: &'b [&'a [u8]],
+    spec: &Spec,
+) -> Result<Request<'a, 'b>, BadInput> {
     let most = rest.len().clamp(1, MAX_KEYS) as u64;
     // The server checks the ACL of this many keys, and does not parse leading zeros.
     if number.starts_with(b"0") && number.len() > 1 {
-        return Err(BadInput::NotANumber {
-            what: "numkeys",
-            given: number.into(),
-        });
+        return Err(format!("numkeys is not a number: '{}'", shown(number)).into());
     }
     let count = number_in("numkeys", number, 1, most)? as usize;
-    if rest.len() < count {
+    let Some((keys, options)) = rest.split_at_checked(count) else {
         return Err(BadInput::WrongArity);
+    };
+    let mut sorted = keys.to_vec();
+    sorted.sort_unstable();
+    if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(format!("key '{}' is repeated", shown(pair[0])).into());
     }
-    let (keys, options) = rest.split_at(count);
-    refuse_repeated(keys)?;
-    let ask = Options::read(options, Verb::Macquire.options())?.ask(Mode::Exclusive)?;
+    let ask = Options::read(options, spec.options)?.ask(Mode::Exclusive)?;
     Ok(Request::Acquire { keys, ask })
-}
-
-fn extend<'a, 'b>(
-    key: &'a [u8],
-    ms: &[u8],
-    options: &'b [&'a [u8]],
-) -> Result<Request<'a, 'b>, BadInput> {
-    Ok(Request::Extend {
-        key,
-        lease_ms: number_in("the lease", ms, 1, MAX_MS)?,
-        label: Options::read(options, Verb::Extend.options())?.label(),
-    })
-}
-
-fn raise<'a, 'b>(
-    key: &'a [u8],
-    token: &[u8],
-    options: &'b [&'a [u8]],
-) -> Result<Request<'a, 'b>, BadInput> {
-    Ok(Request::Raise {
-        key,
-        token: number_in("the token", token, 0, Token::MAX)?,
-        label: Options::read(options, Verb::Raise.options())?.label(),
-    })
-}
-
-fn check<'a, 'b>(key: &'a [u8], token: &[u8]) -> Result<Request<'a, 'b>, BadInput> {
-    let token = number_in("the token", token, 0, i64::MAX as u64)?;
-    Ok(Request::Check { key, token })
 }
 
 /// These commands change the state of the client's connection, which an inner command does not have, or wait for its
 /// writes. (The server itself refuses the other such commands in scripts.) And nested guards could be as deep as a command
 /// is long.
-fn guard<'a, 'b>(key: &'a [u8], token: &[u8], command: &[u8]) -> Result<Request<'a, 'b>, BadInput> {
-    const REFUSED: [&str; 7] = [
-        "asking",
-        "lock.guard",
-        "readonly",
-        "readwrite",
-        "select",
-        "wait",
-        "waitaof",
-    ];
-    let is_it = |name: &&&str| name.as_bytes().eq_ignore_ascii_case(command);
-    if let Some(name) = REFUSED.iter().find(is_it) {
-        return Err(BadInput::Unguarded(name));
+fn guard<'a, 'b>(key: &'a [u8], token: &[u8], command: &[u8]) -> Result<Request<'a, 'b>, String> {
+    const REFUSED: &str = "asking lock.guard readonly readwrite select wait waitaof";
+    let is_it = |name: &&str| command.eq_ignore_ascii_case(name.as_bytes());
+    if let Some(name) = REFUSED.split(' ').find(is_it) {
+        return Err(format!("LOCK.GUARD does not run '{name}'"));
     }
     let token = number_in("the token", token, 0, i64::MAX as u64)?;
     Ok(Request::Guard { key, token })
 }
 
-fn info<'a, 'b>(key: &'a [u8], options: Options<'a, 'b>) -> Result<Request<'a, 'b>, BadInput> {
-    let count = options.number(COUNT, 1, MAX_INFO_COUNT)?;
-    let count = count.unwrap_or(INFO_COUNT);
-    Ok(Request::Info { key, count })
-}
-
-fn mine<'a, 'b>(options: Options<'a, 'b>) -> Result<Request<'a, 'b>, BadInput> {
-    let count = options.number(COUNT, 1, MINE_COUNT)?;
-    Ok(Request::Mine {
-        cursor: options.number(CURSOR, 0, u64::MAX)?.unwrap_or(0),
-        count: count.unwrap_or(MINE_COUNT),
-    })
-}
-
-fn log<'a, 'b>(options: Options<'a, 'b>) -> Result<Request<'a, 'b>, BadInput> {
+fn log<'a, 'b>(options: &Options<'a, 'b>) -> Result<Request<'a, 'b>, String> {
+    if options.has(RESET) {
+        return Ok(Request::ResetLog);
+    }
     Ok(Request::Log(Log {
         key: options.value(KEY),
         count: options.number(COUNT, 1, u64::MAX)?.unwrap_or(LOG_COUNT),
@@ -451,11 +354,11 @@ fn log<'a, 'b>(options: Options<'a, 'b>) -> Result<Request<'a, 'b>, BadInput> {
     }))
 }
 
-fn list<'a, 'b>(cursor: &[u8], options: Options<'a, 'b>) -> Result<Request<'a, 'b>, BadInput> {
+fn list<'a, 'b>(cursor: &[u8], options: &Options<'a, 'b>) -> Result<Request<'a, 'b>, String> {
     let count = options.number(COUNT, 1, u64::MAX)?;
     let pattern = options.value(MATCH);
     if pattern.is_some_and(|pattern| pattern.len() > MAX_PATTERN) {
-        return Err(BadInput::LongPattern);
+        return Err(format!("the pattern is longer than {MAX_PATTERN} bytes"));
     }
     Ok(Request::List(List {
         cursor: number_in("the cursor", cursor, 0, u64::MAX)?,
@@ -464,11 +367,4 @@ fn list<'a, 'b>(cursor: &[u8], options: Options<'a, 'b>) -> Result<Request<'a, '
         // It is about so many, so a greater number is no mistake.
         count: count.unwrap_or(LIST_COUNT).min(MAX_LIST_COUNT),
     }))
-}
-
-fn start<'a, 'b>(options: Options<'a, 'b>) -> Result<Request<'a, 'b>, BadInput> {
-    let grace_ms = options.number(GRACE, 1, MAX_GRACE_MS)?;
-    Ok(Request::Start {
-        grace_ms: grace_ms.unwrap_or(GRACE_MS),
-    })
 }

@@ -70,8 +70,6 @@ pub enum KeyPlaces {
 pub struct Spec {
     pub verb: Verb,
     pub name: &'static str,
-    /// As the server counts: including the name; negative: a minimum.
-    pub arity: i32,
     /// The server's names of its command flags.
     pub flags: &'static str,
     /// Its ACL categories. (Redis 7.0 puts module commands into none.)
@@ -86,27 +84,21 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// How many words it has, as the server counts: with its name; negative: at least so many.
+    pub fn arity(&self) -> i32 {
+        let required = self.fixed.iter().filter(|argument| !argument.optional);
+        let least = 1 + required.count() as i32;
+        let is_open = |argument: &Argument| argument.optional || argument.multiple;
+        let has_more = self.arguments().any(is_open);
+        if has_more { -least } else { least }
+    }
+
     /// All its arguments, in their order.
     pub fn arguments(&self) -> impl Iterator<Item = &'static Argument> {
-        let options = self.options.iter().flat_map(|option| option.arguments);
+        let options = self.options.iter().flat_map(|option| option.0);
         self.fixed.iter().chain(options)
     }
 }
-
-impl Verb {
-    /// The options that it takes.
-    pub(super) fn options(self) -> &'static [Word] {
-        TABLE[self as usize].options
-    }
-}
-
-const _: () = {
-    let mut place = 0;
-    while place < TABLE.len() {
-        assert!(TABLE[place].verb as usize == place, "rows are in order");
-        place += 1;
-    }
-};
 
 const fn required(name: &'static str, kind: ArgumentKind) -> Argument {
     Argument {
@@ -127,7 +119,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Settp,
         name: "settp",
-        arity: -3,
         flags: "write deny-oom fast deny-script blocking",
         categories: "keyspace write fast blocking",
         access: Access::Write,
@@ -140,7 +131,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Deltp,
         name: "deltp",
-        arity: -2,
         flags: "may-replicate fast deny-script",
         categories: "keyspace write fast",
         access: Access::Release,
@@ -153,7 +143,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Watchex,
         name: "watchex",
-        arity: -2,
         flags: "readonly deny-oom fast deny-script",
         categories: "keyspace read fast",
         access: Access::Look,
@@ -166,7 +155,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Unwatchex,
         name: "unwatchex",
-        arity: -1,
         flags: "readonly fast deny-script no-mandatory-keys",
         categories: "keyspace read fast",
         access: Access::Look,
@@ -182,7 +170,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Watchtp,
         name: "watchtp",
-        arity: -2,
         flags: "readonly deny-oom deny-script",
         categories: "keyspace read slow",
         access: Access::Look,
@@ -195,7 +182,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Unwatchtp,
         name: "unwatchtp",
-        arity: -1,
         flags: "readonly fast deny-script no-mandatory-keys",
         categories: "keyspace read fast",
         access: Access::Look,
@@ -211,7 +197,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Acquire,
         name: "lock.acquire",
-        arity: -2,
         flags: "write deny-oom fast deny-script blocking",
         categories: "keyspace write fast blocking",
         access: Access::Write,
@@ -224,7 +209,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Macquire,
         name: "lock.macquire",
-        arity: -3,
         flags: "write deny-oom deny-script blocking",
         categories: "keyspace write slow blocking",
         access: Access::Write,
@@ -237,7 +221,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Release,
         name: "lock.release",
-        arity: -2,
         flags: "may-replicate fast deny-script",
         categories: "keyspace write fast",
         access: Access::Release,
@@ -250,7 +233,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Extend,
         name: "lock.extend",
-        arity: -3,
         flags: "write fast deny-script",
         categories: "keyspace write fast",
         access: Access::Write,
@@ -263,7 +245,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Raise,
         name: "lock.raise",
-        arity: -3,
         flags: "write fast deny-script",
         categories: "keyspace write fast",
         access: Access::Write,
@@ -276,7 +257,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Cancel,
         name: "lock.cancel",
-        arity: -2,
         // Not a write command, so that a wait can be cancelled while writes are paused.
         flags: "fast deny-script",
         categories: "keyspace write fast",
@@ -290,7 +270,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Check,
         name: "lock.check",
-        arity: 3,
         // Scripts and functions may call it: it needs no connection.
         flags: "readonly fast",
         categories: "keyspace read fast",
@@ -304,7 +283,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Guard,
         name: "lock.guard",
-        arity: -4,
         // The inner command does and replicates the writes, and its rights and slots are checked when it is called. MONITOR
         // and SLOWLOG show the inner command, which hides its own secrets.
         flags: "may-replicate deny-script no-monitor no-slowlog",
@@ -328,7 +306,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Info,
         name: "lock.info",
-        arity: -2,
         flags: "readonly deny-script",
         categories: "keyspace read slow",
         access: Access::Look,
@@ -341,7 +318,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::List,
         name: "lock.list",
-        arity: -2,
         flags: "readonly deny-script",
         categories: "keyspace read slow",
         access: Access::Look,
@@ -354,7 +330,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Mine,
         name: "lock.mine",
-        arity: -1,
         flags: "fast deny-script",
         categories: "connection fast",
         access: Access::Look,
@@ -367,7 +342,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Log,
         name: "lock.log",
-        arity: -1,
         flags: "readonly deny-script",
         categories: "keyspace read slow",
         access: Access::Look,
@@ -380,7 +354,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Why,
         name: "lock.why",
-        arity: 2,
         flags: "readonly deny-script",
         categories: "keyspace read slow",
         access: Access::Look,
@@ -393,7 +366,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Server,
         name: "lock.server",
-        arity: 1,
         flags: "fast deny-script",
         categories: "connection fast",
         access: Access::Look,
@@ -406,7 +378,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Start,
         name: "session.start",
-        arity: -1,
         flags: "write deny-oom fast deny-script",
         categories: "keyspace write fast",
         access: Access::Write,
@@ -419,7 +390,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Resume,
         name: "session.resume",
-        arity: -2,
         // Not a write command, so that it works while writes are paused. MONITOR and SLOWLOG must not show the secret.
         flags: "fast deny-script no-monitor no-slowlog",
         categories: "keyspace write fast",
@@ -433,7 +403,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::End,
         name: "session.end",
-        arity: 1,
         flags: "may-replicate deny-script",
         categories: "keyspace write slow",
         access: Access::Release,
@@ -446,7 +415,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Detach,
         name: "session.detach",
-        arity: 1,
         flags: "fast deny-script",
         categories: "keyspace write fast",
         access: Access::Write,
@@ -459,7 +427,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Sessions,
         name: "session.list",
-        arity: 1,
         flags: "admin deny-script",
         categories: "admin dangerous slow",
         access: Access::Look,
@@ -472,7 +439,6 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::KillSession,
         name: "session.kill",
-        arity: 2,
         flags: "write admin deny-script",
         categories: "admin dangerous write slow",
         access: Access::Write,
@@ -483,14 +449,3 @@ pub const TABLE: &[Spec] = &[
         options: &[],
     },
 ];
-
-/// The commands that have this option, case-insensitively.
-pub fn commands_with(option: &[u8]) -> Vec<String> {
-    let is_it = |argument: &Argument| {
-        let token = argument.token.map(str::as_bytes);
-        token.is_some_and(|token| token.eq_ignore_ascii_case(option))
-    };
-    let all = TABLE.iter();
-    let having = all.filter(|spec| spec.arguments().any(is_it));
-    having.map(|spec| spec.name.to_ascii_uppercase()).collect()
-}

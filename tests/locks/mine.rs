@@ -137,7 +137,10 @@ fn pages_have_everything_once() {
             "ERR COUNT is out of range, it goes from 1 to 1000",
         ),
         ("CURSOR x", "ERR CURSOR is not a number: 'x'"),
-        ("KEY k", "ERR unknown option 'KEY', which LOCK.LOG knows"),
+        (
+            "KEY k",
+            "ERR unknown option 'KEY', the options are CURSOR, COUNT",
+        ),
     ] {
         assert_eq!(client.refused(&*format!("LOCK.MINE {arguments}")), error);
     }

@@ -25,7 +25,7 @@ fn only_a_connection_that_owns_nothing_may_start_one() {
         ("SESSION.START GRACE 86400001", "ERR GRACE is out of range"),
         (
             "SESSION.START GRACE soon",
-            "ERR GRACE takes milliseconds, got 'soon'",
+            "ERR GRACE is not a number: 'soon'",
         ),
         ("SESSION.START GRACE", "ERR option GRACE is incomplete"),
         ("SESSION.START 5", "ERR unknown option '5'"),

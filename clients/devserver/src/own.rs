@@ -42,14 +42,14 @@ pub fn execute<'a>(
     words: &'a [&'a [u8]],
     mut executing: Executing<'a>,
 ) -> Executing<'a> {
-    let request = match command::parse(spec.verb, words) {
+    let request = match command::parse(spec, words) {
         Ok(request) => request,
         Err(BadInput::WrongArity) => {
             executing.writer.error(&wrong_arity(spec.name));
             return executing;
         }
-        Err(bad) => {
-            executing.writer.error(&format!("ERR {bad}"));
+        Err(BadInput::Because(why)) => {
+            executing.writer.error(&format!("ERR {why}"));
             return executing;
         }
     };

@@ -624,7 +624,7 @@ impl Caller<'_, '_> {
                 Some(spec) => {
                     self.writer.array(2);
                     self.writer.bulk(spec.name.as_bytes());
-                    self.writer.integer(spec.arity.into());
+                    self.writer.integer(spec.arity().into());
                 }
                 None => self.writer.null(),
             }

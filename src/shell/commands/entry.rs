@@ -76,10 +76,10 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
         on_heap = strings.iter().map(|string| string.bytes()).collect();
         &on_heap
     };
-    let request = match command::parse(spec.verb, arguments) {
+    let request = match command::parse(spec, arguments) {
         Ok(request) => request,
         Err(BadInput::WrongArity) => return ctx.reply_wrong_arity(),
-        Err(bad) => return ctx.reply_error(&format!("ERR {bad}")),
+        Err(BadInput::Because(why)) => return ctx.reply_error(&format!("ERR {why}")),
     };
     if let Some(cause) = shell().fault.with(Option::clone) {
         return ctx.reply_error(&format!("ERR tether has stopped after a fault: {cause}"));

@@ -27,7 +27,7 @@ pub fn commands(ctx: Ctx<'_>) -> Result<(), String> {
         let is_described = command.describe(Docs {
             summary: spec.summary,
             complexity: spec.complexity,
-            arity: spec.arity,
+            arity: spec.arity(),
             key_specs: &mut key_specs(spec),
             arguments: &mut arguments,
         });
