@@ -38,8 +38,8 @@ impl Header {
         }
     }
 
-    pub fn set_notify(&mut self, notify: bool) {
-        self.0 = (self.0 & !Self::NOTIFY) | (u64::from(notify) * Self::NOTIFY);
+    pub fn set_notify(&mut self) {
+        self.0 |= Self::NOTIFY;
     }
 
     fn bits(mode: Mode) -> u64 {
@@ -103,9 +103,9 @@ mod tests {
                 assert!(header.mode() == kept && header.extra() == Some(extra));
                 assert_eq!(header.attributes(), attributes);
                 assert_eq!(header.since().held_ms(Moment(8_000_999)), 1000);
-                header.set_notify(!notify);
-                assert_eq!(header.attributes().notify, !notify);
-                assert_eq!(header.attributes().reentrant, reentrant);
+                header.set_notify();
+                let notify = true;
+                assert_eq!(header.attributes(), Attributes { reentrant, notify });
                 assert!(header.mode() == kept && header.extra() == Some(extra));
             }
         }

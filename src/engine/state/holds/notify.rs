@@ -24,7 +24,7 @@ impl Holds {
 
     /// A re-entry in this attachment of its session asked for NOTIFY. O(1).
     pub fn set_notify_attachment(&mut self, id: Id<Hold>, attachment: u32) {
-        self.all[id].header.set_notify(true);
+        self.all[id].header.set_notify();
         self.extra_mut(id).notify_attachment = attachment;
     }
 
