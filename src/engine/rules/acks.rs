@@ -7,11 +7,12 @@
 
 use crate::engine::effect::{Effect, Gone, Refusal, Reply, WaitEnd};
 use crate::engine::limits::STEPS_PER_GRANT;
+use crate::engine::state::holds::Grant;
 use crate::engine::state::rows::{Client, Death, Hold, PendingGrant, Requester};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
 use crate::engine::tables::Engine;
-use crate::engine::types::{AskedAcks, ClientId, Db, Moment, Token};
+use crate::engine::types::{AskedAcks, ClientId, Db, KeyBuf, Moment, ReplyTo, Token};
 
 /// A grant whose acknowledgements are to be counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,19 +75,25 @@ impl Engine {
         (wanted > self.replicas).then_some(Refusal::NoAcks { got: 0, wanted })
     }
 
-    /// The grant with this token is pending; its holds follow. O(log pending grants).
+    /// This grant with `ACKS` is pending; its holds follow. The key is the request's first one. O(log pending grants).
     pub(in crate::engine) fn begin_pending(
         &mut self,
-        token: Token,
+        grant: &Grant<'_>,
         acks: AskedAcks,
-        (requester, lease_ms): (Requester, Option<u64>),
+        reply_to: ReplyTo,
+        key: KeyBuf,
         effects: &mut Vec<Effect>,
     ) {
+        let requester = Requester {
+            reply_to,
+            key,
+            label: grant.terms.label.into(),
+        };
         let grant = PendingGrant {
-            token,
+            token: grant.token,
             requester,
             holds: Few::new(),
-            lease_ms,
+            lease_ms: grant.terms.lease_ms,
             wanted: acks.replicas.get(),
             got: 0,
             offset: None,

@@ -9,7 +9,7 @@ use crate::engine::rules::grant::Making;
 use crate::engine::state::holds::Grant;
 use crate::engine::state::keys::Lookup;
 use crate::engine::state::queues::Request;
-use crate::engine::state::rows::{Client, HeldKey, Hold, Name, Requester};
+use crate::engine::state::rows::{Client, HeldKey, Hold, Name};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
 use crate::engine::tables::Engine;
@@ -398,12 +398,8 @@ impl Engine {
             since: self.now,
         };
         if let Some(acks) = ask.terms.acks {
-            let requester = Requester {
-                reply_to: ask.reply_to(),
-                key: asked[0].key.to_owned(),
-                label: ask.terms.label.into(),
-            };
-            self.begin_pending(token, acks, (requester, ask.terms.lease_ms), effects);
+            let key = asked[0].key.to_owned();
+            self.begin_pending(&grant, acks, ask.reply_to(), key, effects);
         }
         for asked in asked {
             let key = self.keys.get_or_insert_held(asked.lookup, asked.key);

@@ -6,7 +6,7 @@ use crate::engine::limits::STEPS_PER_GRANT;
 use crate::engine::rules::grant::Making;
 use crate::engine::state::holds::Grant;
 use crate::engine::state::queues::Request;
-use crate::engine::state::rows::{HeldKey, Hold, Name, Requester, Waiter};
+use crate::engine::state::rows::{HeldKey, Hold, Name, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
 use crate::engine::tables::Engine;
@@ -351,18 +351,17 @@ impl Engine {
         self.wait_times.record(self.now.us_since(waiter.since));
         let terms = waiter.terms.borrowed();
         let token = self.next_token(effects);
-        if let Some(acks) = terms.acks {
-            let key = self.keys[asked[0]].key().to_owned();
-            let requester = Requester::of(&waiter, key);
-            self.begin_pending(token, acks, (requester, terms.lease_ms), effects);
-        }
-        let mut value = std::mem::take(&mut waiter.value);
         let grant = Grant {
             client: owner,
             terms,
             token,
             since: self.now,
         };
+        if let Some(acks) = terms.acks {
+            let key = self.keys[asked[0]].key().to_owned();
+            self.begin_pending(&grant, acks, waiter.reply_to, key, effects);
+        }
+        let mut value = std::mem::take(&mut waiter.value);
         for name in &*asked {
             let making = Making::ByName(std::mem::take(&mut value));
             let key = match replaced {

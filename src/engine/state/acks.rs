@@ -4,22 +4,13 @@
 //! a moment after the grant; until then it is *unplaced*.
 
 use crate::engine::effect::{Effect, WaitEnd};
-use crate::engine::state::rows::{Hold, PendingGrant, Requester, Waiter};
+use crate::engine::state::rows::{Hold, PendingGrant, Requester};
 use crate::engine::state::timers::Timers;
 use crate::engine::storage::arena::Id;
-use crate::engine::types::{ClientId, KeyBuf, Moment, Token};
+use crate::engine::types::{ClientId, Moment, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Requester {
-    /// The requester of a wait with this first key.
-    pub fn of(waiter: &Waiter, key: KeyBuf) -> Self {
-        Requester {
-            reply_to: waiter.reply_to,
-            key,
-            label: waiter.terms.label.clone(),
-        }
-    }
-
     /// The effect that reports the outcome.
     pub fn told(self, end: WaitEnd) -> Effect {
         end.told(self.reply_to, self.key.as_key(), &self.label)
