@@ -31,20 +31,10 @@ impl Engine {
         client: Id<Client>,
         seen: &[KeySnapshot<'_>],
     ) -> Result<(), Refusal> {
-        let Limits {
-            watches_per_client,
-            watch_bytes_per_client,
-            watch_bytes,
-            ..
-        } = self.limits;
-        let own = &self.clients[client];
-        let room = (watches_per_client as usize).saturating_sub(own.watches() as usize);
-        let own_bytes = own.watch_bytes + own.prefix_bytes;
-        let own_bytes = (watch_bytes_per_client as usize).saturating_sub(own_bytes);
-        let all_bytes = self.watches.watched_bytes() + self.prefixes.bytes();
-        let all_bytes = (watch_bytes as usize).saturating_sub(all_bytes);
-        let bytes: usize = seen.iter().map(|seen| seen.key.name.len()).sum();
-        if seen.len() <= room && bytes <= own_bytes.min(all_bytes) {
+        let length = |key: &Key<'_>| key.name.len();
+        let bytes = seen.iter().map(|seen| length(&seen.key)).sum();
+        // Mostly there is room for all, new or not.
+        if self.check_room(client, seen.len(), bytes, bytes).is_ok() {
             return Ok(());
         }
         let is_new = |key: &Key<'_>| {
@@ -54,24 +44,13 @@ impl Engine {
         let mut new: Vec<_> = seen.iter().map(|seen| seen.key).filter(is_new).collect();
         new.sort_unstable();
         new.dedup();
-        if new.len() > room {
-            let limit = watches_per_client;
-            return Err(Refusal::TooManyWatches { limit });
-        }
-        if new.iter().map(|key| key.name.len()).sum::<usize>() > own_bytes {
-            let (limit, of_client) = (watch_bytes_per_client, true);
-            return Err(Refusal::TooManyWatchBytes { limit, of_client });
-        }
-        let is_watched = |key: &Key<'_>| {
-            let name = self.keys.find_name(*key);
-            name.is_some_and(|name| !self.keys[name].watchers.is_empty())
+        let is_first = |key: &&Key<'_>| {
+            let name = self.keys.find_name(**key);
+            name.is_none_or(|name| self.keys[name].watchers.is_empty())
         };
-        new.retain(|key| !is_watched(key));
-        if new.iter().map(|key| key.name.len()).sum::<usize>() > all_bytes {
-            let (limit, of_client) = (watch_bytes, false);
-            return Err(Refusal::TooManyWatchBytes { limit, of_client });
-        }
-        Ok(())
+        let bytes = new.iter().map(length).sum();
+        let first_bytes = new.iter().filter(is_first).map(length).sum();
+        self.check_room(client, new.len(), bytes, first_bytes)
     }
 
     /// Whether a connection can watch this prefix, or go on with this watch of it, and be told of keys up to this name.
@@ -82,45 +61,61 @@ impl Engine {
         watch: Option<Id<PrefixWatch>>,
         told: Option<&Bytes>,
     ) -> Result<(), Refusal> {
-        let Limits {
-            watches_per_client,
-            watch_bytes_per_client,
-            watch_bytes,
-            prefixes_per_client,
-            ..
-        } = self.limits;
-        let own = &self.clients[client];
+        let limit = self.limits.prefixes_per_client;
         let is_new = watch.is_none();
-        if is_new && own.prefix_count >= prefixes_per_client {
-            let limit = prefixes_per_client;
+        if is_new && self.clients[client].prefix_count >= limit {
             return Err(Refusal::TooManyPrefixes { limit });
-        }
-        if is_new && own.watches() >= watches_per_client {
-            let limit = watches_per_client;
-            return Err(Refusal::TooManyWatches { limit });
         }
         let before = watch.and_then(|watch| self.prefixes.told(watch));
         let length = |told: Option<&Bytes>| told.map_or(0, |told| told.len());
         let new = if is_new { prefix.name.len() } else { 0 };
-        let bytes = own.watch_bytes + own.prefix_bytes + new + length(told) - length(before);
-        if bytes > watch_bytes_per_client as usize && new + length(told) > length(before) {
-            let (limit, of_client) = (watch_bytes_per_client, true);
-            return Err(Refusal::TooManyWatchBytes { limit, of_client });
-        }
-        if !is_new || self.prefixes.find(prefix).is_some() {
-            return Ok(());
-        }
-        let all = self.watches.watched_bytes() + self.prefixes.bytes() + new;
-        if all > watch_bytes as usize {
-            let (limit, of_client) = (watch_bytes, false);
-            return Err(Refusal::TooManyWatchBytes { limit, of_client });
-        }
-        match self.prefixes.has_room_for(prefix) {
+        let bytes = (new + length(told)).saturating_sub(length(before));
+        let is_first = is_new && self.prefixes.find(prefix).is_none();
+        let first_bytes = if is_first { new } else { 0 };
+        self.check_room(client, usize::from(is_new), bytes, first_bytes)?;
+        match !is_first || self.prefixes.has_room_for(prefix) {
             true => Ok(()),
             false => Err(Refusal::TooManyPrefixLengths {
                 limit: PREFIX_LENGTHS,
             }),
         }
+    }
+
+    /// Whether a connection can have this many more watches, of names with `bytes`, of which those that nobody watches yet have
+    /// `first_bytes`. Beyond a limit that was lowered, only what grows is refused. O(1).
+    fn check_room(
+        &self,
+        client: Id<Client>,
+        watches: usize,
+        bytes: usize,
+        first_bytes: usize,
+    ) -> Result<(), Refusal> {
+        let Limits {
+            watches_per_client,
+            watch_bytes_per_client,
+            watch_bytes,
+            ..
+        } = self.limits;
+        let is_over = |had: usize, more: usize, limit: u32| more > 0 && had + more > limit as usize;
+        let own = &self.clients[client];
+        if is_over(own.watches() as usize, watches, watches_per_client) {
+            let limit = watches_per_client;
+            return Err(Refusal::TooManyWatches { limit });
+        }
+        if is_over(
+            own.watch_bytes + own.prefix_bytes,
+            bytes,
+            watch_bytes_per_client,
+        ) {
+            let (limit, of_client) = (watch_bytes_per_client, true);
+            return Err(Refusal::TooManyWatchBytes { limit, of_client });
+        }
+        let all = self.watches.watched_bytes() + self.prefixes.bytes();
+        if is_over(all, first_bytes, watch_bytes) {
+            let (limit, of_client) = (watch_bytes, false);
+            return Err(Refusal::TooManyWatchBytes { limit, of_client });
+        }
+        Ok(())
     }
 
     /// Whether this user can start one more session. Sessions from files and from a master are never refused, but count.
