@@ -11,17 +11,13 @@ impl Engine {
     /// Panics unless the invariant of every table holds. For tests: O(everything).
     pub fn check_invariants(&self) {
         self.watches.check(&self.keys, &self.clients);
-        self.holds.check(&self.keys, &self.clients);
+        self.holds.check(&self.keys, &self.clients, &self.timers);
         self.prefixes.check(&self.clients);
         self.check_presence();
-        self.queues.check(&self.keys, &self.clients);
-        self.sessions.check(&self.clients);
+        self.queues.check(&self.keys, &self.clients, &self.timers);
+        self.sessions.check(&self.clients, &self.timers);
         self.keys.check(self.in_transit);
         assert!(self.loading || self.attached_before_load.is_empty());
-        self.timers.waits.check(self.queues.deadlines());
-        self.timers.leases.check(self.holds.leases());
-        self.timers.graces.check(self.sessions.ends());
-        self.timers.acks.check(self.holds.acks.deadlines());
         assert_eq!(self.timers.renewal, self.renewals.deadline());
         for (id, name) in self.keys.all_names() {
             assert_eq!(name.is_ready(), self.ready.contains(&id));

@@ -7,7 +7,7 @@ use crate::engine::effect::{Effect, WaitEnd};
 use crate::engine::state::rows::{Hold, PendingGrant, Requester};
 use crate::engine::state::timers::Timers;
 use crate::engine::storage::arena::Id;
-use crate::engine::types::{ClientId, Moment, Token};
+use crate::engine::types::{ClientId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Requester {
@@ -141,14 +141,11 @@ impl Acks {
         self.broken.first().copied()
     }
 
-    /// The deadlines, for tests.
-    pub fn deadlines(&self) -> impl Iterator<Item = (Moment, Token)> {
-        let grants = self.grants.iter();
-        grants.map(|(token, grant)| (grant.deadline, *token))
-    }
-
     /// Panics unless the invariant holds, given the pending holds. O(everything).
-    pub fn check(&self, pending: impl Iterator<Item = (Id<Hold>, Token)>) {
+    pub fn check(&self, pending: impl Iterator<Item = (Id<Hold>, Token)>, timers: &Timers) {
+        let deadlines = self.grants.iter();
+        let deadlines = deadlines.map(|(token, grant)| (grant.deadline, *token));
+        timers.acks.check(deadlines);
         assert!(self.broken.is_empty());
         let mut last = 0;
         for (token, grant) in &self.grants {

@@ -513,12 +513,6 @@ impl Holds {
             self.extra_mut(id).lease = lease;
         }
     }
-
-    /// The leases, for tests.
-    pub fn leases(&self) -> impl Iterator<Item = (Moment, Id<Hold>)> {
-        let leases = self.all.iter().map(|(id, _)| (self.lease(id), id));
-        leases.filter_map(|(end, id)| Some((end?, id)))
-    }
 }
 
 impl ops::Index<Id<Hold>> for Holds {

@@ -302,12 +302,6 @@ impl Queues {
         let ahead = queue.before(&self.places, place)?;
         Some((ahead, self.places[ahead].waiter))
     }
-
-    /// The deadlines, for tests.
-    pub fn deadlines(&self) -> impl Iterator<Item = (Moment, Id<Waiter>)> {
-        let waiters = self.waiters.iter();
-        waiters.filter_map(|(id, waiter)| Some((waiter.deadline?, id)))
-    }
 }
 
 impl ops::Index<Id<Waiter>> for Queues {

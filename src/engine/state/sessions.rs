@@ -129,18 +129,12 @@ impl Sessions {
         session.is_some_and(|session| session.ends.is_some_and(|end| end <= now))
     }
 
-    /// The ends of graces, for tests.
-    pub fn ends(&self) -> impl Iterator<Item = (Moment, Id<Client>)> {
-        self.iter()
-            .filter_map(|(owner, session)| Some((session.ends?, owner)))
-    }
-
     pub fn iter(&self) -> impl Iterator<Item = (Id<Client>, &Session)> {
         self.all.iter().map(|(owner, session)| (*owner, session))
     }
 
     /// Panics unless the invariant holds. O(everything).
-    pub fn check(&self, clients: &Clients) {
+    pub fn check(&self, clients: &Clients, timers: &Timers) {
         let mut living = 0;
         for (id, record) in clients.iter() {
             if let Some(session) = record.session() {
@@ -164,6 +158,9 @@ impl Sessions {
             assert_eq!(self.find(&session.digest), Some(owner));
             assert!(session.ends.is_none() || clients[owner].attached().is_none());
         }
+        let ends = self.iter();
+        let ends = ends.filter_map(|(owner, session)| Some((session.ends?, owner)));
+        timers.graces.check(ends);
         let mut users = HashMap::new();
         for user in self.all.values().filter_map(|session| session.user.clone()) {
             *users.entry(user).or_default() += 1;

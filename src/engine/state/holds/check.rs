@@ -4,11 +4,12 @@ use crate::engine::mode::{Mode, Modes};
 use crate::engine::state::clients::Clients;
 use crate::engine::state::holds::Holds;
 use crate::engine::state::keys::Keys;
+use crate::engine::state::timers::Timers;
 use crate::engine::storage::overflow::OVERFLOW_THRESHOLD;
 
 impl Holds {
     /// Panics unless the invariant holds. O(everything).
-    pub fn check(&self, keys: &Keys, clients: &Clients) {
+    pub fn check(&self, keys: &Keys, clients: &Clients, timers: &Timers) {
         let (mut chained, mut of_many) = (0, 0);
         for key in keys.all_held() {
             let record = &keys[key];
@@ -68,7 +69,10 @@ impl Holds {
         assert_eq!(temporary.count(), self.temporary);
         let pending = self.all.iter();
         let pending = pending.filter_map(|(id, _)| Some((id, self.pending(id)?)));
-        self.acks.check(pending);
+        self.acks.check(pending, timers);
+        let leases = self.all.iter();
+        let leases = leases.filter_map(|(id, _)| Some((self.lease(id)?, id)));
+        timers.leases.check(leases);
         assert!(self.by_token.len() == self.overflow.len());
         assert!(self.overflow.len() <= of_many);
     }

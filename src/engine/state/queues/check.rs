@@ -3,10 +3,11 @@
 use crate::engine::state::clients::Clients;
 use crate::engine::state::keys::Keys;
 use crate::engine::state::queues::Queues;
+use crate::engine::state::timers::Timers;
 
 impl Queues {
     /// Panics unless the invariant holds. O(everything).
-    pub fn check(&self, keys: &Keys, clients: &Clients) {
+    pub fn check(&self, keys: &Keys, clients: &Clients, timers: &Timers) {
         let mut queued = 0;
         for (name, record) in keys.all_names() {
             let before = queued;
@@ -64,5 +65,8 @@ impl Queues {
         }
         assert_eq!(chained, pushed.count());
         assert_eq!(indexed, self.by_owner_and_name.len());
+        let deadlines = self.waiters.iter();
+        let deadlines = deadlines.filter_map(|(id, waiter)| Some((waiter.deadline?, id)));
+        timers.waits.check(deadlines);
     }
 }
