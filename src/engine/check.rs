@@ -5,7 +5,7 @@ use crate::engine::tables::Engine;
 impl Engine {
     /// For tests: takes no fast path for plain holds from now on.
     pub fn disable_fast_paths(&mut self) {
-        self.holds.disable_fast_paths();
+        self.holds.without_fast_paths = true;
     }
 
     /// Panics unless the invariant of every table holds. For tests: O(everything).

@@ -54,7 +54,7 @@ pub(in crate::engine) struct Holds {
     tasks: HashMap<TaskKey, Chain<Extra, { Extra::BY_TASK }>>,
     temporary: usize,
     /// For tests: plain holds are handled like others.
-    without_fast_paths: bool,
+    pub without_fast_paths: bool,
     /// Grants that wait for acknowledgements.
     pub acks: Acks,
 }

@@ -13,11 +13,6 @@ impl Holds {
         is_it && !(cfg!(debug_assertions) && self.without_fast_paths)
     }
 
-    /// For tests: plain holds are handled like others.
-    pub fn disable_fast_paths(&mut self) {
-        self.without_fast_paths = true;
-    }
-
     /// Removes such a hold; the caller removes the key's record. O(1).
     pub fn remove_plain(&mut self, clients: &mut Clients, id: Id<Hold>) {
         let owner = &mut clients[self.all[id].client];
