@@ -48,7 +48,7 @@ fn load_record(ctx: Ctx<'_>, file: RdbReader<'_>) -> Result<(), Damaged> {
     let name = file.bytes()?;
     let words: Result<Vec<_>, _> = (0..count).map(|_| file.bytes()).collect();
     let words = words?;
-    let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_slice()).collect();
     let name = std::str::from_utf8(&name).map_err(|_| Damaged)?;
     intake::apply_saved_record(ctx, SessionRecord::read(name, db, &words).as_ref())
 }

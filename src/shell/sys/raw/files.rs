@@ -3,10 +3,9 @@
 use crate::engine::Db;
 use crate::shell::sys::raw::calls::api;
 use crate::shell::sys::raw::strings::Str;
+use crate::shell::sys::scoped::assert_nothing_borrowed;
 use redis_module::raw;
-use std::ffi::c_char;
 use std::marker::PhantomData;
-use std::ops::Deref;
 use std::ptr::NonNull;
 
 /// The RDB file being saved.
@@ -24,20 +23,13 @@ impl RdbWriter<'_> {
     }
 
     pub fn number(self, number: u64) {
-        // SAFETY: the table, the file.
-        unsafe { api!(RedisModule_SaveUnsigned(self.0.as_ptr(), number)) };
+        assert_nothing_borrowed();
+        raw::save_unsigned(self.0.as_ptr(), number);
     }
 
     pub fn bytes(self, bytes: &[u8]) {
-        let start = bytes.as_ptr().cast::<c_char>();
-        // SAFETY: the table, the file; the bytes are copied.
-        unsafe {
-            api!(RedisModule_SaveStringBuffer(
-                self.0.as_ptr(),
-                start,
-                bytes.len()
-            ));
-        }
+        assert_nothing_borrowed();
+        raw::save_slice(self.0.as_ptr(), bytes);
     }
 }
 
@@ -60,34 +52,15 @@ impl<'a> RdbReader<'a> {
     }
 
     pub fn number(self) -> Result<u64, Damaged> {
-        // SAFETY: the table, the file.
-        let number = unsafe { api!(RedisModule_LoadUnsigned(self.0.as_ptr())) };
-        self.unless_broken(number)
+        assert_nothing_borrowed();
+        raw::load_unsigned(self.0.as_ptr()).map_err(|_| Damaged)
     }
 
-    pub fn bytes(self) -> Result<Loaded, Damaged> {
-        let mut length = 0;
-        // SAFETY: the table, the file; what is loaded is ours until it is freed, once, with what is returned.
-        let loaded = unsafe {
-            let start = api!(RedisModule_LoadStringBuffer(
-                self.0.as_ptr(),
-                &raw mut length
-            ));
-            if start.is_null() {
-                return Err(Damaged);
-            }
-            Loaded(std::slice::from_raw_parts(start.cast::<u8>(), length))
-        };
-        self.unless_broken(loaded)
-    }
-
-    /// Checks whether the last read failed.
-    fn unless_broken<T>(self, read: T) -> Result<T, Damaged> {
-        // SAFETY: the table, the file.
-        match unsafe { api!(RedisModule_IsIOError(self.0.as_ptr())) } {
-            0 => Ok(read),
-            _ => Err(Damaged),
-        }
+    /// Copied, so that the server's memory is freed here, where nothing is borrowed.
+    pub fn bytes(self) -> Result<Vec<u8>, Damaged> {
+        assert_nothing_borrowed();
+        let loaded = raw::load_string_buffer(self.0.as_ptr()).map_err(|_| Damaged)?;
+        Ok(loaded.as_ref().to_vec())
     }
 
     /// The key whose value is being loaded, if the server provides it.
@@ -98,22 +71,5 @@ impl<'a> RdbReader<'a> {
             let db = api!(RedisModule_GetDbIdFromIO(self.0.as_ptr()));
             (!name.is_null()).then(|| (Db(db as u32), Str::new(name)))
         }
-    }
-}
-
-/// Bytes read from a file.
-pub struct Loaded(&'static [u8]);
-
-impl Deref for Loaded {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        self.0
-    }
-}
-
-impl Drop for Loaded {
-    fn drop(&mut self) {
-        // SAFETY: the table; made by `RdbReader::bytes` and freed once.
-        unsafe { api!(RedisModule_Free(self.0.as_ptr().cast_mut().cast())) };
     }
 }
