@@ -248,33 +248,28 @@ fn drop_unknown(ctx: Ctx<'_>) {
     shell().refuses_settings.set(false);
 }
 
-/// Refuses a setting on behalf of [`drop_unknown`], with the reason.
-///
-/// # Safety
-/// `error` is where the server wants that to be.
-unsafe fn is_refused(error: *mut *mut c::RedisModuleString) -> bool {
-    if !shell().refuses_settings.get() {
-        return false;
-    }
-    let why = c"this is no mistake: what MODULE LOADEX has named that does not exist, if anything, is ignored";
-    // SAFETY: the caller.
-    unsafe { explain(error, why) };
-    true
-}
+/// Why a setting is refused on behalf of [`drop_unknown`].
+const NO_MISTAKE: &CStr = c"this is no mistake: what MODULE LOADEX has named that does not exist, if anything, is ignored";
 
-/// Says why a setting is refused.
+/// Does what a setter is called for, or tells the server why not.
 ///
 /// # Safety
-/// `error` is where the server wants that to be.
-unsafe fn explain(error: *mut *mut c::RedisModuleString, why: &CStr) {
-    // SAFETY: the table, the caller; the server takes the string over.
-    unsafe {
-        *error = api!(RedisModule_CreateString(
-            null_mut(),
-            why.as_ptr(),
-            why.count_bytes()
-        ))
+/// `error` is the setter's, where the server wants the reason of a refusal.
+unsafe fn set(
+    error: *mut *mut c::RedisModuleString,
+    act: impl FnOnce() -> Result<(), &'static CStr>,
+) -> c_int {
+    let is_set = match shell().refuses_settings.get() {
+        true => Err(NO_MISTAKE),
+        false => guard(Ok(()), act),
     };
+    let Err(why) = is_set else {
+        return c::REDISMODULE_OK as c_int;
+    };
+    let (start, length) = (why.as_ptr(), why.count_bytes());
+    // SAFETY: the table, the caller; the server takes the string over.
+    unsafe { *error = api!(RedisModule_CreateString(null_mut(), start, length)) };
+    c::REDISMODULE_ERR as c_int
 }
 
 fn register_private_functions(ctx: Ctx<'_>) -> c_int {
@@ -312,17 +307,15 @@ unsafe extern "C" fn set_private_functions(
     _data: *mut c_void,
     error: *mut *mut c::RedisModuleString,
 ) -> c_int {
-    // SAFETY: the server's argument.
-    if unsafe { is_refused(error) } {
-        return c::REDISMODULE_ERR as c_int;
-    }
-    guard((), || {
+    let act = || {
         let place = usize::try_from(value).unwrap_or_default();
         let wanted = WANTED.get(place).map(|(_, wanted)| *wanted);
         change(|settings| settings.private_functions = wanted.unwrap_or_default());
         private::decide_again();
-    });
-    c::REDISMODULE_OK as c_int
+        Ok(())
+    };
+    // SAFETY: the server's argument.
+    unsafe { set(error, act) }
 }
 
 fn register_qualified(ctx: Ctx<'_>) -> c_int {
@@ -361,26 +354,18 @@ unsafe extern "C" fn set_qualified(
     _data: *mut c_void,
     error: *mut *mut c::RedisModuleString,
 ) -> c_int {
-    // SAFETY: the server's argument.
-    if unsafe { is_refused(error) } {
-        return c::REDISMODULE_ERR as c_int;
-    }
-    let ids = guard(None, || {
+    let act = || {
         // SAFETY: the server's argument, for the length of this call.
         let value = unsafe { Str::new(value) };
-        read_ids(std::str::from_utf8(value.bytes()).ok()?)
-    });
-    let Some(ids) = ids else {
-        let why = c"none, or build ids as tether qualify prints them, with spaces between them";
-        // SAFETY: the server's argument.
-        unsafe { explain(error, why) };
-        return c::REDISMODULE_ERR as c_int;
-    };
-    guard((), || {
+        let ids = std::str::from_utf8(value.bytes()).ok().and_then(read_ids);
+        let ids = ids
+            .ok_or(c"none, or build ids as tether qualify prints them, with spaces between them")?;
         shell().qualified.with_mut(|known| *known = ids);
         private::decide_again();
-    });
-    c::REDISMODULE_OK as c_int
+        Ok(())
+    };
+    // SAFETY: the server's argument.
+    unsafe { set(error, act) }
 }
 
 unsafe extern "C" fn get_number(_name: *const c_char, number: *mut c_void) -> c_longlong {
@@ -395,17 +380,15 @@ unsafe extern "C" fn set_number(
     number: *mut c_void,
     error: *mut *mut c::RedisModuleString,
 ) -> c_int {
-    // SAFETY: the server's argument.
-    if unsafe { is_refused(error) } {
-        return c::REDISMODULE_ERR as c_int;
-    }
     // SAFETY: as in `get_number`.
     let number = unsafe { &*number.cast::<Number>() };
-    guard((), || {
+    let act = || {
         // The server has checked the value against the entry's bounds.
         number.set(u32::try_from(value).unwrap_or(u32::MAX));
-    });
-    c::REDISMODULE_OK as c_int
+        Ok(())
+    };
+    // SAFETY: the server's argument.
+    unsafe { set(error, act) }
 }
 
 unsafe extern "C" fn get_resp2_push(_name: *const c_char, _data: *mut c_void) -> c_int {
@@ -418,12 +401,10 @@ unsafe extern "C" fn set_resp2_push(
     _data: *mut c_void,
     error: *mut *mut c::RedisModuleString,
 ) -> c_int {
-    // SAFETY: the server's argument.
-    if unsafe { is_refused(error) } {
-        return c::REDISMODULE_ERR as c_int;
-    }
-    guard((), || {
+    let act = || {
         change(|settings| settings.resp2_push = value != 0);
-    });
-    c::REDISMODULE_OK as c_int
+        Ok(())
+    };
+    // SAFETY: the server's argument.
+    unsafe { set(error, act) }
 }
