@@ -105,22 +105,18 @@ const HOLDER_PAIRS: usize = 12;
 fn reply_holder(host: &mut impl Host, connection: &Connection, holder: &Holder, may_read: bool) {
     connection.reply(host);
     text(host, b"user", &connection.user);
-    host.bulk(b"label");
-    match may_read {
-        true => host.bulk(&holder.terms.label),
-        false => host.null(),
-    }
+    let label = may_read.then_some(&*holder.terms.label);
+    or_null(host, b"label", label);
     number(host, b"token", holder.token.0);
     number(host, b"permits", holder.terms.mode.permits().into());
     number(host, b"depth", holder.depth.into());
     number(host, b"held-ms", holder.held_ms);
     optional(host, b"lease-ms", holder.terms.lease_ms);
-    host.bulk(b"session");
-    match holder.session {
-        Some(true) => host.bulk(b"attached"),
-        Some(false) => host.bulk(b"detached"),
-        None => host.null(),
-    }
+    let session = holder.session.map(|is_attached| match is_attached {
+        true => "attached",
+        false => "detached",
+    });
+    or_null(host, b"session", session.map(str::as_bytes));
     reply_acks(host, holder.acks);
 }
 
@@ -189,11 +185,7 @@ fn reply_own(host: &mut impl Host, own: &Own) {
     let may_read = host.may_see(own.key.as_key(), &[b"lock.mine"]);
     host.map(11);
     number(host, b"db", own.key.db.0.into());
-    host.bulk(b"key");
-    match may_read {
-        true => host.bulk(&own.key.name),
-        false => host.null(),
-    }
+    or_null(host, b"key", may_read.then_some(&*own.key.name));
     text(host, b"kind", kind);
     bytes(host, b"label", &own.terms.label);
     text(host, b"mode", mode.display_name());
@@ -315,7 +307,7 @@ fn reply_step(host: &mut impl Reporter, step: &Step) {
     host.map(HOLDER_PAIRS + 5);
     text(host, b"cause", "holder");
     number(host, b"db", step.key.db.0.into());
-    name_or_null(host, b"key", Some(&step.key).filter(|_| may_read_it));
+    or_null(host, b"key", may_read_it.then_some(&*step.key.name));
     reply_holder(host, &connection, &step.holder, may_read_it);
     host.bulk(b"idle-ms");
     match host.idle_ms(step.holder.client) {
@@ -324,7 +316,7 @@ fn reply_step(host: &mut impl Reporter, step: &Step) {
     }
     let waits_for = step.waits_for.as_ref();
     let waits_for = waits_for.filter(|key| may_read(host, key));
-    name_or_null(host, b"waits-for", waits_for);
+    or_null(host, b"waits-for", waits_for.map(|key| &*key.name));
 }
 
 fn reply_cause(host: &mut impl Host, cause: &Cause) {
@@ -345,14 +337,6 @@ fn reply_cause(host: &mut impl Host, cause: &Cause) {
     text(host, b"cause", word);
     if let Some(left_ms) = left_ms {
         number(host, b"left-ms", left_ms);
-    }
-}
-
-fn name_or_null(host: &mut impl Host, name: &[u8], key: Option<&KeyBuf>) {
-    host.bulk(name);
-    match key {
-        Some(key) => host.bulk(&key.name),
-        None => host.null(),
     }
 }
 
@@ -394,20 +378,14 @@ fn reply_sessions(host: &mut impl Host, lines: &[SessionLine]) {
         host.map(8);
         number(host, b"id", line.id.0);
         number(host, b"client", line.client.0);
-        or_null(host, b"user", of_attached(&*connection.user).or(last_user));
-        or_null(host, b"addr", of_attached(&*connection.addr));
+        let user = of_attached(&*connection.user).or(last_user);
+        or_null(host, b"user", user.map(str::as_bytes));
+        let addr = of_attached(&*connection.addr);
+        or_null(host, b"addr", addr.map(str::as_bytes));
         number(host, b"grace-ms", line.grace_ms);
         number(host, b"keys", line.keys);
         number(host, b"holds", line.holds);
         number(host, b"waits", line.waits);
-    }
-}
-
-fn or_null(host: &mut impl Host, name: &[u8], value: Option<&str>) {
-    host.bulk(name);
-    match value {
-        Some(value) => host.bulk(value.as_bytes()),
-        None => host.null(),
     }
 }
 
@@ -451,6 +429,14 @@ fn bytes(host: &mut impl Host, name: &[u8], value: &[u8]) {
 fn number(host: &mut impl Host, name: &[u8], value: u64) {
     host.bulk(name);
     host.integer(value as i64);
+}
+
+fn or_null(host: &mut impl Host, name: &[u8], value: Option<&[u8]>) {
+    host.bulk(name);
+    match value {
+        Some(value) => host.bulk(value),
+        None => host.null(),
+    }
 }
 
 fn optional(host: &mut impl Host, name: &[u8], value: Option<u64>) {

@@ -17,7 +17,8 @@ const CATEGORY: &CStr = c"lock";
 pub fn commands(ctx: Ctx<'_>) -> Result<(), String> {
     let category = add_category(ctx);
     for (spec, entry) in TABLE.iter().zip(ENTRIES) {
-        let command = ctx.create_command(spec.name, entry, spec.flags, positions(spec));
+        // Without positions of keys: its description has the key specifications.
+        let command = ctx.create_command(spec.name, entry, spec.flags, [0; 3]);
         let command = command.ok_or_else(|| refused_command(spec.name))?;
         if !set_categories(command, spec, category) {
             return Err(format!("the ACL categories of {}", spec.name));
@@ -66,17 +67,6 @@ fn set_categories(command: NewCommand, spec: &Spec, with_own: bool) -> bool {
     let own = with_own.then_some(own.as_ref());
     let categories = [spec.categories].into_iter().chain(own);
     command.set_categories(&categories.collect::<Vec<_>>().join(" "))
-}
-
-/// Legacy key positions; the key specifications are complete.
-fn positions(spec: &Spec) -> [c_int; 3] {
-    match spec.keys {
-        KeyPlaces::First | KeyPlaces::Prefix => [1, 1, 1],
-        KeyPlaces::All => [1, -1, 1],
-        // A cluster routes by the first key.
-        KeyPlaces::Numbered => [2, 2, 1],
-        KeyPlaces::Nowhere => [0, 0, 0],
-    }
 }
 
 /// The list ends with a zeroed element.
