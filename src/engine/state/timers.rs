@@ -26,7 +26,8 @@ pub(in crate::engine) struct Timers {
 }
 
 impl Timers {
-    /// The earliest deadline. O(log n), n = deadlines.
+    /// The earliest deadline. O(1).
+    #[inline]
     pub fn first(&self) -> Option<Moment> {
         let (waits, leases) = (self.waits.first(), self.leases.first());
         let (graces, acks) = (self.graces.first(), self.acks.first());
@@ -36,44 +37,61 @@ impl Timers {
 }
 
 /// The deadlines of one kind, in order.
-pub(in crate::engine) struct Due<T>(BTreeSet<(Moment, T)>);
+pub(in crate::engine) struct Due<T> {
+    all: BTreeSet<(Moment, T)>,
+    /// The earliest: each event asks for it.
+    first: Option<Moment>,
+}
 
 impl<T> Default for Due<T> {
     fn default() -> Self {
-        Due(BTreeSet::new())
+        let (all, first) = (BTreeSet::new(), None);
+        Due { all, first }
     }
 }
 
 impl<T: Ord + Copy> Due<T> {
     /// Moves a deadline, or adds or removes it. O(log n), n = deadlines of its kind.
+    #[inline]
     pub fn set(&mut self, of: T, previous: Option<Moment>, end: Option<Moment>) {
-        if let Some(previous) = previous {
-            self.0.remove(&(previous, of));
-        }
-        if let Some(end) = end {
-            self.0.insert((end, of));
+        if previous != end {
+            self.change(of, previous, end);
         }
     }
 
-    /// The earliest. O(log n).
+    fn change(&mut self, of: T, previous: Option<Moment>, end: Option<Moment>) {
+        if let Some(previous) = previous {
+            self.all.remove(&(previous, of));
+        }
+        if let Some(end) = end {
+            self.all.insert((end, of));
+        }
+        self.first = self.all.first().map(|(end, _)| *end);
+    }
+
+    /// The earliest. O(1).
+    #[inline]
     pub fn first(&self) -> Option<Moment> {
-        self.0.first().map(|(end, _)| *end)
+        self.first
     }
 
     /// The first that is due by then. O(log n).
+    #[inline]
     pub fn first_until(&self, now: Moment) -> Option<T> {
-        self.until(now).next()
+        let is_due = self.first.is_some_and(|end| end <= now);
+        is_due.then(|| self.until(now).next())?
     }
 
     /// What is due by then, in order. O(log n) to begin.
     pub fn until(&self, now: Moment) -> impl Iterator<Item = T> {
-        let due = self.0.iter().take_while(move |(end, _)| *end <= now);
+        let due = self.all.iter().take_while(move |(end, _)| *end <= now);
         due.map(|(_, of)| *of)
     }
 
     /// Panics unless exactly these deadlines are set. O(everything).
     pub fn check(&self, all: impl Iterator<Item = (Moment, T)>) {
-        assert!(all.collect::<BTreeSet<_>>() == self.0);
+        assert!(all.collect::<BTreeSet<_>>() == self.all);
+        assert_eq!(self.first, self.all.first().map(|(end, _)| *end));
     }
 }
 
