@@ -174,24 +174,24 @@ pub fn parse<'a, 'b>(spec: &Spec, arguments: &'b [&'a [u8]]) -> Result<Request<'
         keys,
         ask: ask(Mode::Exclusive, wait),
     };
-    Ok(match (spec.verb, arguments) {
+    match (spec.verb, arguments) {
         // Fast paths for the most frequent forms.
-        (Verb::Settp, [key, value]) => settp(key, value, None),
+        (Verb::Settp, [key, value]) => Ok(settp(key, value, None)),
         (Verb::Settp, [key, value, option, ms]) if WAIT.is(option) => {
-            settp(key, value, Some(wait(ms, false)?))
+            Ok(settp(key, value, Some(wait(ms, false)?)))
         }
-        (Verb::Acquire, [_]) => acquire(arguments, None),
+        (Verb::Acquire, [_]) => Ok(acquire(arguments, None)),
         (Verb::Acquire, [_, option, ms]) if WAIT.is(option) => {
-            acquire(&arguments[..1], Some(wait(ms, false)?))
+            Ok(acquire(&arguments[..1], Some(wait(ms, false)?)))
         }
-        (Verb::Deltp, keys @ [_, ..]) => Request::Deltp { keys },
-        (Verb::Release, [key]) => Request::Release {
+        (Verb::Deltp, keys @ [_, ..]) => Ok(Request::Deltp { keys }),
+        (Verb::Release, [key]) => Ok(Request::Release {
             key,
             label: b"",
             all: false,
-        },
-        _ => return parse_any(spec, arguments),
-    })
+        }),
+        _ => parse_any(spec, arguments),
+    }
 }
 
 fn parse_any<'a, 'b>(spec: &Spec, arguments: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {
