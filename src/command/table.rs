@@ -95,7 +95,7 @@ impl Spec {
 
     /// All its arguments, in their order.
     pub fn arguments(&self) -> impl Iterator<Item = &'static Argument> {
-        let options = self.options.iter().flat_map(|option| option.0);
+        let options = self.options.iter().flat_map(|option| option.1);
         self.fixed.iter().chain(options)
     }
 }
