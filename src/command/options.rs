@@ -262,15 +262,22 @@ pub(super) fn wait(ms: &[u8], push: bool) -> Result<Wait, String> {
 
 /// Parses a decimal number within bounds.
 pub(super) fn number_in(what: &str, word: &[u8], least: u64, most: u64) -> Result<u64, String> {
-    let digits = word.strip_prefix(b"-").unwrap_or(word);
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return Err(format!("{what} is not a number: '{}'", shown(word)));
+    let number = std::str::from_utf8(word)
+        .ok()
+        .and_then(|word| word.parse().ok());
+    // `parse` takes a plus sign, too.
+    match number {
+        Some(number) if (least..=most).contains(&number) && word[0] != b'+' => Ok(number),
+        _ => Err(refused_number(what, word, least, most)),
     }
-    match std::str::from_utf8(word).map(str::parse) {
-        Ok(Ok(number)) if (least..=most).contains(&number) => Ok(number),
-        _ => Err(format!(
-            "{what} is out of range, it goes from {least} to {most}"
-        )),
+}
+
+#[cold]
+fn refused_number(what: &str, word: &[u8], least: u64, most: u64) -> String {
+    let digits = word.strip_prefix(b"-").unwrap_or(word);
+    match !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) {
+        true => format!("{what} is out of range, it goes from {least} to {most}"),
+        false => format!("{what} is not a number: '{}'", shown(word)),
     }
 }
 
