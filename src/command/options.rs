@@ -262,9 +262,7 @@ pub(super) fn wait(ms: &[u8], push: bool) -> Result<Wait, String> {
 
 /// Parses a decimal number within bounds.
 pub(super) fn number_in(what: &str, word: &[u8], least: u64, most: u64) -> Result<u64, String> {
-    let number = std::str::from_utf8(word)
-        .ok()
-        .and_then(|word| word.parse().ok());
+    let number = str::from_utf8(word).ok().and_then(|word| word.parse().ok());
     // `parse` takes a plus sign, too.
     match number {
         Some(number) if (least..=most).contains(&number) && word[0] != b'+' => Ok(number),
@@ -272,7 +270,6 @@ pub(super) fn number_in(what: &str, word: &[u8], least: u64, most: u64) -> Resul
     }
 }
 
-#[cold]
 fn refused_number(what: &str, word: &[u8], least: u64, most: u64) -> String {
     let digits = word.strip_prefix(b"-").unwrap_or(word);
     match !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) {
