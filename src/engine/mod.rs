@@ -207,12 +207,12 @@ impl Engine {
         self.keys.reserve(keys);
     }
 
-    /// When the shell must send [`Event::Tick`], and then [`Event::Work`] if [`has_work`](Self::has_work). O(log deadlines).
+    /// When the shell must send [`Event::Tick`], and then [`Event::Work`] if [`has_work`](Self::has_work). O(1).
     pub fn deadline(&self) -> Option<Moment> {
         self.timers.first()
     }
 
-    /// The precision that this event's time needs; mostly no client waits and nothing has a deadline. O(log deadlines).
+    /// The precision that this event's time needs; mostly no client waits and nothing has a deadline. O(1).
     pub fn timing(&self, event: &Event<'_>) -> Timing {
         if self.queues.len() == 0 && self.timers.first().is_none() {
             event.timing()
@@ -226,7 +226,7 @@ impl Engine {
         self.now
     }
 
-    /// When the first lease expires. O(log leases).
+    /// When the first lease expires. O(1).
     pub fn first_lease_end(&self) -> Option<Moment> {
         self.timers.leases.first()
     }
@@ -240,7 +240,7 @@ impl Engine {
     }
 
     /// From when on [`Event::Work`] has something to do. None on a replica: there are no waits, and the master ends leases and
-    /// graces. O(log deadlines).
+    /// graces. O(1).
     pub fn next_work(&self, now: Moment) -> Option<Moment> {
         if self.is_replica {
             return None;
@@ -258,7 +258,7 @@ impl Engine {
             || self.first_hopeless_grant().is_some()
     }
 
-    /// Whether [`Event::Work`] has something to do now. O(log deadlines).
+    /// Whether [`Event::Work`] has something to do now. O(1).
     pub fn has_work(&self, now: Moment) -> bool {
         let is_due = |end: Option<Moment>| end.is_some_and(|end| end <= now);
         self.has_work_left(now)
