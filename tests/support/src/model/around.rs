@@ -42,7 +42,7 @@ impl Generator {
             // Else most would be said in vain.
             return Some(self.hear(world, who));
         }
-        if world.quarantine_ends.is_some() && self.random.per_mille(30) {
+        if world.quarantine_ends.is_some() && self.random.per_mille(15) {
             return Some(Step::QuarantineOver);
         }
         if world.quarantine_ends.is_some() && self.scope.meetings > 0 && self.random.per_mille(450)
