@@ -28,8 +28,8 @@ unsafe extern "C" fn on_event(
     });
 }
 
-/// Does this in an execution unit of its own, right after the current command, before its client's next one; outside of a command, right after the current
-/// event. False if the server has no such callback, or refuses it now.
+/// Does this in an execution unit of its own, right after the current command, before its client's next one; outside of a
+/// command, right after the current event. False if the server has no such callback, or refuses it now.
 pub fn call_after_command(job: Job) -> bool {
     raw::call_after_command(run, job as *mut c_void)
 }

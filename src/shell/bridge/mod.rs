@@ -3,7 +3,7 @@
 //! Each file uses only those that stand below it (`tests/style/floors.rs`):
 //!
 //! ```text
-//!   callbacks               keyspace_events.rs  server_events.rs  unblocked.rs command_filter.rs
+//!   callbacks               keyspace_events.rs  server_events.rs  unblocked.rs  command_filter.rs
 //!   work in slices          slices.rs                                     role.rs   master or replica
 //!   rechecks                slots.rs    slots that this node lost         acks.rs   replica acknowledgements of grants
 //!                           recheck.rs  deferred work: keys to look up again
