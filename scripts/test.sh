@@ -13,7 +13,8 @@
 # Tests with servers mostly wait for them, so several of cargo's test programs run side by side, and what each says is shown when it
 # has ended. What must meet deadlines of the system's clock (the campaign of faults) runs alone, after the others.
 #
-# The tests find in the environment the server's program, TETHER_SERVER, and the module, TETHER_MODULE.
+# The tests find in the environment the server's program, TETHER_SERVER, and the module, TETHER_MODULE. The first kind is quick
+# (TETHER_QUICK; tests/support/src/harness/quick.rs).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -98,6 +99,8 @@ mode=${1:-}
 # The module's have the machine for themselves; the others may share it, with another slice of `make nightly`.
 side_by_side=3
 [ -n "$mode" ] || side_by_side=4
+
+[ -n "$mode" ] || export TETHER_QUICK=1
 
 # For the tests of examples/ and of the dead peer. Without them the other tests still tell something.
 tools=(redis-cli)

@@ -87,18 +87,20 @@ fn is_unknown(reply: &Frame) -> bool {
     matches!(reply, Frame::Error(text) if text.starts_with(b"NOAUTH"))
 }
 
-const LINES: &[&str] = &["io-threads 4", "appendonly yes", "appendfsync always"];
+fn lines() -> [&'static str; 3] {
+    [io_threads(), "appendonly yes", "appendfsync always"]
+}
 
 #[test]
 fn commands_whose_keys_depend_on_their_arguments_do_no_harm_in_io_threads() {
     let _alone = one_at_a_time();
-    pipelined_at(&mut Server::with(LINES));
+    pipelined_at(&mut Server::with(&lines()));
 }
 
 #[test]
 fn nor_do_they_in_a_cluster() {
     let _alone = one_at_a_time();
-    pipelined_at(&mut Cluster::of_masters(1, LINES).servers[0]);
+    pipelined_at(&mut Cluster::of_masters(1, &lines()).servers[0]);
 }
 
 const SLOT: u16 = 11;
@@ -124,7 +126,7 @@ fn count_until_moved(mut client: Client, tag: &str) -> i64 {
 #[test]
 fn a_slot_moves_in_one_go_under_their_traffic() {
     let _alone = one_at_a_time();
-    let cluster = Cluster::of_masters(2, LINES);
+    let cluster = Cluster::of_masters(2, &lines());
     if !cluster.can_move_in_one_go() {
         return;
     }

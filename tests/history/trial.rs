@@ -83,7 +83,7 @@ impl Stage {
             // It attends to connections while it loads.
             "loading-process-events-interval-bytes 1024".into(),
         ]);
-        let server = Server::with(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+        let server = Server::with(&lines.iter().map(String::as_str).collect::<Vec<_>>()).over_tcp();
         let observer = server.resp2();
         Stage {
             server,

@@ -272,7 +272,7 @@ fn run(way: &Way) {
     let seed = wished.map_or(7, |seed| seed.parse().expect("TETHER_SEED is a number"));
     say(&format!("a crowd on {}: seed {seed}", way.take));
     allow_many_files();
-    let server = Server::start();
+    let server = Server::start().over_tcp();
     let begin = Instant::now();
     let alarm = Alarm::new();
     let run = Run {

@@ -89,7 +89,7 @@ fn each_way_to_lose_a_hold_is_told() {
 
 #[test]
 fn an_entry_says_who_what_and_who_came_next() {
-    let server = Server::start();
+    let server = Server::start().over_tcp();
     let (mut owner, mut next, mut operator) = (server.resp3(), server.resp3(), server.resp3());
     operator.run("ACL SETUSER anna on nopass +@all ~*");
     owner.run_all(&["AUTH anna x", "CLIENT SETNAME worker-1", "SELECT 3"]);
@@ -413,7 +413,7 @@ fn a_promoted_server_says_how_many_holds_of_its_former_master_ended() {
 /// Also where its peer has gone in a way that leaves no address.
 #[test]
 fn an_entry_has_the_address_of_a_connection_that_is_no_more() {
-    let server = Server::start();
+    let server = Server::start().over_tcp();
     let mut operator = server.resp3();
     let mut owner = server.resp3();
     owner.run_all(&["CLIENT SETNAME worker", "LOCK.ACQUIRE k"]);

@@ -78,7 +78,7 @@ fn who_waits_is_served_in_turn_when_it_is_over() {
 
 #[test]
 fn a_wait_can_end_before_the_quarantine_does() {
-    let server = Server::with(&[LONG]);
+    let server = Server::with(&[LONG]).over_tcp();
     let (mut client, mut gone) = (server.resp3(), server.resp3());
     assert_eq!(client.call("SETTP a v WAIT 20"), int(0));
     assert_eq!(client.call("SETTP a v WAIT 20 PUSH"), int(0));
@@ -147,7 +147,7 @@ fn a_replica_has_none_and_gets_none_by_its_promotion() {
 
 #[test]
 fn lock_server_tells_what_is_so() {
-    let server = Server::with(&["tether.resp2-push no", "tether.peer-timeout 3500"]);
+    let server = Server::with(&["tether.resp2-push no", "tether.peer-timeout 3500"]).over_tcp();
     let (mut resp3, mut resp2) = (server.resp3(), server.resp2());
     assert_eq!(
         of_server(&mut resp3, "version"),

@@ -249,7 +249,7 @@ fn frames_stay_whole_for_long() {
 #[test]
 fn owners_and_watchers_come_and_go_under_threads() {
     let _alone = one_at_a_time();
-    let server = Server::with(&["io-threads 4"]);
+    let server = Server::with(&[io_threads()]).over_tcp();
     thread::scope(|scope| {
         for lane in 0..8 {
             let server = &server;

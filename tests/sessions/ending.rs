@@ -98,7 +98,7 @@ fn a_grace_begins_anew_with_each_detachment() {
 
 #[test]
 fn however_a_connection_ends_its_session_stays() {
-    let server = Server::start();
+    let server = Server::start().over_tcp();
     let (mut client, secret) = with_session(&server, A_DAY);
     client.run("SETTP a v");
     let mut admin = server.resp2();

@@ -93,7 +93,7 @@ fn all_are(parties: &[Party], stage: Stage) -> bool {
 #[test]
 fn it_opens_and_closes_for_all_whoever_is_killed() {
     let mut dice = Random::new(random::seed());
-    let server = Server::start();
+    let server = Server::start().over_tcp();
     for round in 0..15 {
         let barrier = format!("{{b{round}}}:");
         let mut parties: Vec<Party> = Vec::new();
@@ -151,7 +151,7 @@ fn it_opens_and_closes_for_all_whoever_is_killed() {
 /// It opens while the connection of one with a session is broken: that one is let in when it is back, and all wait for it.
 #[test]
 fn it_opens_during_a_break_and_waits_for_who_comes_back() {
-    let server = Server::start();
+    let server = Server::start().over_tcp();
     let barrier = "{b}:";
     let mut client = server.resp3();
     let secret = client.run("SESSION.START GRACE 60000").text();
@@ -184,7 +184,7 @@ fn it_opens_during_a_break_and_waits_for_who_comes_back() {
 /// Who does not come back in time is waited for no longer.
 #[test]
 fn it_closes_when_the_grace_of_the_last_one_is_over() {
-    let server = Server::start();
+    let server = Server::start().over_tcp();
     let barrier = "{b}:";
     let mut client = server.resp3();
     client.run("SESSION.START GRACE 50");

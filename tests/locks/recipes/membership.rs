@@ -88,7 +88,7 @@ fn group(server: &Server) -> Vec<Member> {
 #[test]
 fn a_group_knows_its_members_whoever_is_killed() {
     let mut dice = Random::new(random::seed());
-    let server = Server::start();
+    let server = Server::start().over_tcp();
     let mut members = group(&server);
     for round in 0..40 {
         let at = dice.below(members.len());
@@ -163,7 +163,7 @@ fn a_member_whose_key_is_deleted_or_flushed_comes_again() {
 /// group anew. When its grace is over it is gone.
 #[test]
 fn a_member_with_a_session_goes_on_until_its_grace_is_over() {
-    let server = Server::start();
+    let server = Server::start().over_tcp();
     let mut others = group(&server);
     let name = format!("{GROUP}session");
     let mut client = server.resp3();

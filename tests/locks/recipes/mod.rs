@@ -102,7 +102,7 @@ fn end(server: &Server, dice: &mut Random, mut client: Client, name: &str) -> &'
 fn an_ephemeral_sequential_lock_goes_to_the_next_whoever_is_killed() {
     const MEMBERS: usize = 6;
     let mut dice = Random::new(random::seed());
-    let server = Server::start();
+    let server = Server::start().over_tcp();
     let mut looker = server.resp3();
     let mut members: Vec<Member> = (0..MEMBERS)
         .map(|_| Member::join(server.resp3(), "m"))
@@ -131,7 +131,7 @@ fn an_ephemeral_sequential_lock_goes_to_the_next_whoever_is_killed() {
 /// Its participants are those who are there, in order; the leader is the first, and says where it is.
 #[test]
 fn a_leader_latch_knows_its_participants_and_passes_on() {
-    let server = Server::start();
+    let server = Server::start().over_tcp();
     let mut looker = server.resp3();
     let leader = |looker: &mut Client| {
         let names = children(looker);

@@ -126,7 +126,7 @@ fn give_up_all(client: &mut Client) {
 #[test]
 fn a_replica_has_the_same_keys_through_a_random_history() {
     let seed = seed();
-    let master = Server::start();
+    let master = Server::start().over_tcp();
     let replica = Server::replica_of(&master, &[]);
     let kept = churn(&master, seed, |when| assert_same(&master, &replica, when));
     assert_same(&master, &replica, &format!("in the end of seed {seed}"));
@@ -144,7 +144,7 @@ fn nothing_comes_back_from_the_append_only_file_after_a_random_history() {
     say(&format!(
         "a random history in the append-only file: seed {seed}"
     ));
-    let mut server = Server::with(&AOF);
+    let mut server = Server::with(&AOF).over_tcp();
     let kept = churn(&server, seed, |_| {});
     assert_nothing_comes_back(&mut server);
     drop(kept);

@@ -58,7 +58,7 @@ fn after_flushall_one_of_a_thousand_is_granted_and_the_others_in_turn() {
 
 #[test]
 fn a_thousand_deaths_in_line_leave_nothing() {
-    let server = Server::start();
+    let server = Server::start().over_tcp();
     let (mut owner, mut last) = (server.resp3(), server.resp3());
     owner.run("SETTP k mine");
     let waiting = thousand_in_line(&server);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// A server, the owner of `k`, and so many that wait for it in this order with the values w0, w1 ...
 fn line_of(count: usize) -> (Server, Client, Vec<Client>) {
-    let server = Server::start();
+    let server = Server::start().over_tcp();
     let mut owner = server.resp3();
     assert_eq!(owner.call("SETTP k mine"), int(1));
     let waiters = (0..count).map(|n| {

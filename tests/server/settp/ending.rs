@@ -35,7 +35,7 @@ fn closing_a_client_frees_its_keys() {
 
 #[test]
 fn a_reset_connection_frees_its_keys() {
-    let server = Server::start();
+    let server = Server::start().over_tcp();
     let (owner, _) = owner(&server);
     owner.reset();
     eventually_gone(&mut server.resp2(), "k");
@@ -66,7 +66,7 @@ fn killing_a_client_process_with_sigkill_frees_its_keys() {
 
 #[test]
 fn client_kill_by_another_frees_the_keys() {
-    let server = Server::start();
+    let server = Server::start().over_tcp();
     let mut killer = server.resp2();
     let (mut by_id, id) = owner(&server);
     assert_eq!(killer.call(["CLIENT", "KILL", "ID", &id]), int(1));
@@ -156,7 +156,7 @@ fn a_client_that_dies_in_an_open_transaction_leaves_nothing() {
 
 #[test]
 fn a_client_that_dies_with_commands_on_their_way_leaves_nothing() {
-    let server = Server::start();
+    let server = Server::start().over_tcp();
     let mut other = server.resp2();
     for round in 0..50 {
         let mut owner = server.resp2();

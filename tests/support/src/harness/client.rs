@@ -420,8 +420,9 @@ impl Client {
 
     // ---- endings ----
 
-    /// Ends the connection with a reset instead of a FIN.
+    /// Ends the connection with a reset instead of a FIN. Its server is one [over TCP](super::server::Server::over_tcp).
     pub fn reset(self) {
+        self.stream.local_addr().expect("a connection over TCP");
         break_at_drop(&self.stream);
     }
 

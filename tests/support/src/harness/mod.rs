@@ -11,6 +11,7 @@ mod losses;
 pub mod namespace;
 mod ports;
 mod programs;
+mod quick;
 mod reset;
 pub mod sentinel;
 mod server;
@@ -32,6 +33,7 @@ pub use ports::{free_port, free_ports};
 pub use programs::{
     Posing, WITHOUT_MODULE, built, copy_of_server, module, redis_cli, replace, server_binary,
 };
+pub use quick::io_threads;
 pub use server::{Server, eventually_gone};
 pub use tap::Tap;
 pub use view::{Members, View};

@@ -8,6 +8,7 @@
 use super::client::Client;
 use super::ports::free_port;
 use super::programs::{leave_out, module, server_binary};
+use super::quick::is_quick;
 use super::wait::{eventually, eventually_equal, eventually_within, patience};
 use crate::project;
 use crate::resp::Frame;
@@ -21,6 +22,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+
+/// In the server's folder.
+const SOCKET: &str = "socket";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
@@ -38,6 +42,7 @@ pub struct Server {
     /// What its environment says, besides ours.
     environment: Vec<(String, PathBuf)>,
     port: u16,
+    is_over_tcp: bool,
     kind: Kind,
     version: (u32, u32),
 }
@@ -88,6 +93,7 @@ impl Server {
             module,
             environment,
             port: 0,
+            is_over_tcp: !is_quick(),
             kind: Kind::Redis,
             version: (0, 0),
         };
@@ -273,20 +279,30 @@ impl Server {
 
     // ---- connections ----
 
+    /// Has tests connect over TCP also in a quick run, for what Unix sockets do not have: resets and addresses.
+    pub fn over_tcp(mut self) -> Server {
+        self.is_over_tcp = true;
+        self
+    }
+
+    /// Has tests connect over its Unix socket, where they connect so often that TCP would run out of ports.
+    pub fn over_unix(mut self) -> Server {
+        self.is_over_tcp = false;
+        self
+    }
+
+    /// Over TCP, or in a quick run over the server's Unix socket, unless it is one [over TCP](Self::over_tcp).
     pub fn resp2(&self) -> Client {
-        Client::connect(("127.0.0.1", self.port))
-            .unwrap_or_else(|error| panic!("cannot connect: {error}"))
+        if self.is_over_tcp {
+            return Client::connect(("127.0.0.1", self.port))
+                .unwrap_or_else(|error| panic!("cannot connect: {error}"));
+        }
+        let stream = UnixStream::connect(self.folder().join(SOCKET));
+        Client::over_unix(stream.unwrap_or_else(|error| panic!("cannot connect: {error}")))
     }
 
     pub fn resp3(&self) -> Client {
         self.resp2().hello3()
-    }
-
-    /// As [`Server::resp2`], over the Unix socket that its lines say it has, of this name in its folder: where connections are
-    /// very many, they take half the time.
-    pub fn resp2_over(&self, socket: &str) -> Client {
-        let stream = UnixStream::connect(self.folder().join(socket));
-        Client::over_unix(stream.unwrap_or_else(|error| panic!("cannot connect: {error}")))
     }
 
     /// When this returns, the server has handed out the pushes for everything that it had done before: they are in
@@ -508,6 +524,8 @@ impl Server {
         }
         assert_eq!(module_lines, 1, "redis.conf must load the module, once");
         config.push(format!("port {}", self.port));
+        let socket = self.folder().join(SOCKET);
+        config.push(format!("unixsocket {}", socket.display()));
         config.push(format!("dir {}", self.folder().display()));
         config.push("bind 127.0.0.1".into());
         config.push("save \"\"".into());
