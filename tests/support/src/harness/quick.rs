@@ -1,6 +1,6 @@
 //! What `make test`, which somebody waits for, does in less time than all other runs, where TETHER_QUICK is set: tests connect over
-//! Unix sockets, which take the kernel half the work of TCP; and I/O threads are two, since more threads than processors mostly
-//! wait for each other.
+//! Unix sockets, which take the kernel half the work of TCP; and where I/O threads have much to do they are two, since more threads
+//! than processors mostly wait for each other.
 
 use std::env;
 

@@ -291,7 +291,8 @@ impl Server {
         self
     }
 
-    /// Over TCP, or in a quick run over the server's Unix socket, unless it is one [over TCP](Self::over_tcp).
+    /// Over TCP, or in a quick run over the server's Unix socket, unless [`over_tcp`](Self::over_tcp) or
+    /// [`over_unix`](Self::over_unix) has said which.
     pub fn resp2(&self) -> Client {
         if self.is_over_tcp {
             return Client::connect(("127.0.0.1", self.port))
