@@ -28,7 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PATIENCE 10 /* seconds that anyone waits for anything */
+#define PATIENCE 60 /* seconds that anyone waits for anything */
 #define WATCHERS 3
 
 static const char *host = "127.0.0.1";

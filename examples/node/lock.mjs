@@ -14,7 +14,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 const [host = '127.0.0.1', port = '6379'] = process.argv.slice(2);
 const WAIT = 5000; // milliseconds that a worker is ready to queue for the lock
-const PATIENCE = 20_000; // milliseconds for the whole story
+const PATIENCE = 60_000; // milliseconds for the whole story
 
 // ---- what a program with a lock needs ----
 
@@ -31,7 +31,7 @@ async function connect() {
     // Longer than WAIT: a silence for so long while an answer is due closes the connection, and so the place in the
     // queue goes with it. Not `commandTimeout`: it ends our waiting and leaves the connection as it is, which would be
     // granted the lock later, when nobody expects it.
-    socketTimeout: 10_000,
+    socketTimeout: 30_000,
   });
   let reason;
   connection.on('error', (error) => (reason = error)); // without a listener, ioredis prints it

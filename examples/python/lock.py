@@ -18,7 +18,7 @@ from contextlib import contextmanager
 import redis
 
 WAIT = 5000  # milliseconds that a worker is ready to queue for the lock
-PATIENCE = 10  # seconds that anyone waits for anything
+PATIENCE = 60  # seconds that anyone waits for anything
 
 
 # ---- what a program with a lock needs ----

@@ -17,7 +17,7 @@ from collections import deque
 
 import redis
 
-PATIENCE = 10  # seconds that anyone waits for anything
+PATIENCE = 60  # seconds that anyone waits for anything
 NAMES = ["ann", "bob", "cy"]
 
 

@@ -13,7 +13,7 @@ set -u
 host=${1:-127.0.0.1}
 port=${2:-6379}
 cli=${REDIS_CLI:-$(command -v redis-cli || command -v valkey-cli || echo redis-cli)}
-patience=10 # seconds that anyone waits for anything
+patience=60 # seconds that anyone waits for anything
 
 dir=$(mktemp -d)
 story=$dir/story # every line that is told, so that the players can wait for each other

@@ -14,7 +14,7 @@ use tether_testing::harness::redis_cli;
 use tether_testing::project;
 
 /// Longer than the examples themselves have patience.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(300);
 
 /// For compiling one, when nothing of it is there yet and others are using the machine.
 const COMPILES_WITHIN: Duration = Duration::from_secs(600);
