@@ -34,7 +34,7 @@ pub struct Stage {
 }
 
 /// How long nothing is granted after a start, and what of that must be left when a step begins that counts on it.
-const QUARANTINE_MS: u64 = 1200;
+const QUARANTINE_MS: u64 = 2400;
 const MARGIN_MS: i64 = 500;
 
 impl Stage {
