@@ -7,6 +7,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::LazyLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -90,7 +91,11 @@ pub fn node_example() -> Example {
 }
 
 pub fn rust_example() -> Example {
-    let mut example = Example::new(PathBuf::new(), Vec::new());
+    static BUILT: LazyLock<PathBuf> = LazyLock::new(build_rust_example);
+    Example::new(BUILT.clone(), Vec::new())
+}
+
+fn build_rust_example() -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.current_dir(project());
     // What Cargo tells this test of itself would reach the build scripts that ask for it (ring's does), and all that stands
@@ -114,15 +119,15 @@ pub fn rust_example() -> Example {
     if !cfg!(debug_assertions) {
         cargo.arg("--release"); // as this test is: most of it is built already
     }
-    let (status, said) = run_within(COMPILES_WITHIN, cargo, example.folder.path());
+    let folder = TempDir::with_prefix("tether-example-").expect("a temporary folder");
+    let (status, said) = run_within(COMPILES_WITHIN, cargo, folder.path());
     let program = said
         .split_once("\"executable\":\"")
         .and_then(|(_, rest)| rest.split_once('"'));
     let Some((program, _)) = program.filter(|_| status.success()) else {
         panic!("the example in Rust does not compile ({status}):\n{said}")
     };
-    example.program = program.into();
-    example
+    program.into()
 }
 
 pub fn c_example() -> Example {
