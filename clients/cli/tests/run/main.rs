@@ -67,9 +67,19 @@ impl World {
 
     /// Starts it with a script that says in a file when it runs.
     fn start(&self, options: &[&str], script: &str) -> Running {
-        let script = format!("echo $$ > began; {script}");
+        self.await_began(options, &format!("echo $$ > began; {script}"))
+    }
+
+    /// Starts it with a script that does this at a signal, and nothing else; it is ready for the signal then.
+    fn start_heeding(&self, options: &[&str], action: &str, signal: &str) -> Running {
+        let script =
+            format!("trap '{action}' {signal}; echo $$ > began; while :; do sleep 0.02; done");
+        self.await_began(options, &script)
+    }
+
+    fn await_began(&self, options: &[&str], script: &str) -> Running {
         let mut arguments = options.to_vec();
-        arguments.extend(["report", "--", "sh", "-c", &script]);
+        arguments.extend(["report", "--", "sh", "-c", script]);
         let mut command = self.tether(&arguments);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let runner = command.spawn().unwrap();
@@ -349,8 +359,8 @@ fn a_lock_that_is_taken_away_ends_the_command() {
 #[test]
 fn the_signal_of_on_loss_comes_first() {
     let world = World::new();
-    let script = "trap 'echo asked > asked; exit 0' USR2; while :; do sleep 0.02; done";
-    let mut running = world.start(&["--on-loss", "USR2"], script);
+    let action = "echo asked > asked; exit 0";
+    let mut running = world.start_heeding(&["--on-loss", "USR2"], action, "USR2");
     world.server.resp3().run("DEL report");
     assert_eq!(running.end().0, 79);
     assert_eq!(world.eventually_file("asked"), "asked");

@@ -89,8 +89,7 @@ const TETHER: &str = env!("CARGO_BIN_EXE_tether");
 #[test]
 fn signals_for_the_runner_reach_the_command() {
     let world = World::new();
-    let script = "trap 'echo usr1 > heard' USR1; while :; do sleep 0.02; done";
-    let mut running = world.start(&[], script);
+    let mut running = world.start_heeding(&[], "echo usr1 > heard", "USR1");
     running.signal(Signal::USR1);
     assert_eq!(world.eventually_file("heard"), "usr1");
     running.signal(Signal::INT);
