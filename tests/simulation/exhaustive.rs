@@ -16,7 +16,7 @@ use crate::random::from_environment;
 use crate::trial::Trial;
 
 /// Of a world of so many connections.
-fn scope(places: usize) -> Scope {
+pub fn scope(places: usize) -> Scope {
     Scope {
         places,
         names: 2,

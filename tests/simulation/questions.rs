@@ -1,11 +1,14 @@
 //! What the shell asks the engine between events, against the model.
 
+use crate::exhaustive::scope;
 use crate::model::acks::Ack;
+use crate::model::brief::{BLOCK, PUSH, acquire, acquire_as, close, connect, macquire, run};
 use crate::model::command::{Mode as Way, PREFIXES, Spot, Who};
 use crate::model::generate::Scope;
 use crate::model::holds::Owner;
 use crate::model::sequence::bytes_of;
-use crate::trial::{Trial, all_spots};
+use crate::model::world::Limits;
+use crate::trial::{Close, Trial, all_spots, try_history};
 use crate::words::{key_of, prefix_of, spot_of};
 use std::collections::BTreeSet;
 use tether::engine::{KeyBuf, Token};
@@ -174,4 +177,21 @@ impl Trial {
             false => Err(format!("a write to {spot:?} is heard of: not {expected}")),
         }
     }
+}
+
+/// In a cluster the shell looks at their slots first.
+#[test]
+fn keys_that_the_waits_of_ended_connections_leave_are_about_to_be_served() {
+    let steps = [
+        connect(0),
+        connect(1),
+        run(0, acquire_as(1, 0, Way::Exclusive, PUSH)),
+        run(0, macquire([1, 0], PUSH)),
+        run(1, acquire_as(1, 1, Way::Exclusive, PUSH)),
+        run(1, macquire([1, 0], PUSH)),
+        close(0),
+        run(1, acquire(0, Way::Exclusive, BLOCK)),
+    ];
+    let tried = try_history(scope(2), Limits::ROOMY, 1, &steps, Close::Finished);
+    assert_eq!(tried, Ok(()));
 }

@@ -231,8 +231,9 @@ impl Engine {
         self.has_ready() && self.quarantine_left_ms(now) == 0
     }
 
-    /// The keys whose queues the next [`Event::Work`](crate::engine::Event::Work) with this `most` may serve: ready ones, and those
-    /// whose holds end by then. O(most).
+    /// The keys whose queues the next [`Event::Work`](crate::engine::Event::Work) with this `most` may serve: ready ones, those
+    /// whose holds end by then, and those that the waits of ended connections leave. O(most), and of requests for several keys O(their
+    /// keys).
     pub fn keys_about_to_be_served(&self, now: Moment, most: usize) -> Vec<KeyBuf> {
         if !self.is_awaited() {
             return Vec::new();
@@ -243,7 +244,11 @@ impl Engine {
         let holds = dead.flat_map(|owner| self.holds.of_client(&self.clients, owner));
         let over = leases.chain(holds.take(most));
         let over = over.filter_map(|hold| self.keys.name_of(self.holds[hold].key));
-        let names = self.ready.iter().take(most).copied().chain(over);
+        let to_reap = self.clients.to_reap().take(most);
+        let waits = to_reap.flat_map(|client| self.queues.of_client(&self.clients, client));
+        let left = waits.take(most).flat_map(|wait| self.queues.names_of(wait));
+        let ready = self.ready.iter().take(most).copied();
+        let names = ready.chain(over).chain(left);
         let names = names.map(|name| &self.keys[name]);
         let awaited = names.filter(|name| !name.queue.is_empty());
         awaited.map(|name| name.key().to_owned()).collect()

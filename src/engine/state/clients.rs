@@ -228,6 +228,11 @@ impl Clients {
         self.reaping.head()
     }
 
+    /// Those with waits and watches to reap, oldest first.
+    pub fn to_reap(&self) -> impl Iterator<Item = Id<Client>> {
+        self.reaping.iter(&self.records)
+    }
+
     /// A wait of an ended connection was reaped. O(1).
     pub fn wait_reaped(&mut self, id: Id<Client>) {
         self.dead.waits -= 1;
