@@ -281,6 +281,25 @@ fn what_connections_held_before_there_was_a_master_goes_when_there_is_none() {
     removes_both(&mut server);
 }
 
+/// Of its master's keys as of those that its own connections had until then: the stream may not tell of them again.
+#[test]
+fn who_gets_a_master_knows_the_tokens_of_temporary_keys() {
+    let mut server = Server::default();
+    server.acquire(1, "a", Mode::Temporary);
+    server.acquire(2, "b", Mode::Temporary);
+    server.acquire(3, "other", LOCK);
+    let tokens = |server: &Server| {
+        let all = server.engine.temporary_keys();
+        all.map(|(_, token)| token).collect::<Vec<_>>()
+    };
+    let before = tokens(&server);
+    assert_eq!(before.len(), 2);
+    for _ in 0..2 {
+        server.tell(Event::Demoted { redirect: false });
+        assert_eq!(tokens(&server), before);
+    }
+}
+
 #[test]
 fn who_was_about_to_be_served_when_a_master_came_can_be_served_after_it() {
     let mut server = Server::default();

@@ -287,6 +287,8 @@ impl Engine {
         for key in self.keys.all_held().collect::<Vec<_>>() {
             let holds: Vec<_> = self.holds.all_of_key(&self.keys, key).collect();
             let mode = self.holds.mode(holds[0]);
+            // Of a temporary key, that of its only hold; of a lock, it is for nobody to see.
+            let token = self.holds[holds[0]].token;
             for hold in holds {
                 if self.return_to_session(hold) {
                     continue;
@@ -299,7 +301,7 @@ impl Engine {
             }
             // Sessions keep their holds, also when a replica only changes its master.
             if self.keys[key].holds.is_empty() {
-                self.add_ownerless_hold(key, mode, None);
+                self.add_ownerless_hold(key, mode, Some(token));
             }
         }
         self.is_replica = true;
