@@ -257,7 +257,7 @@ impl Cluster {
 }
 
 /// Waits until a replica has all that its master has.
-fn wait_for_link(replica: &Server, master: &Server) {
+pub fn wait_for_link(replica: &Server, master: &Server) {
     eventually_within(AGREEMENT, "the replica's link", || {
         let info = replica.info("replication");
         let is_up = info.contains("master_link_status:up");

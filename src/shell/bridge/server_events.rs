@@ -153,7 +153,10 @@ fn on_loading(ctx: Ctx<'_>, event: ServerEvent<'_>) {
         handle(ctx, Event::LoadEnded);
         epochs::begin_epoch();
         begin_quarantine(ctx);
-        recheck::recheck_all(ctx, &shell.engine.with(Engine::keys_of_the_living));
+        // What a replica has its master decides. One that lacks a key past its time to live, or deletes it, is not told of it again.
+        if !shell.is_replica() {
+            recheck::recheck_all(ctx, &shell.engine.with(Engine::keys_of_the_living));
+        }
         slots::refresh_all_ttls(ctx);
         timer::wake_in_ms(0);
     } else {
