@@ -100,6 +100,7 @@ mode=${1:-}
 side_by_side=3
 [ -n "$mode" ] || side_by_side=4
 
+unset TETHER_QUICK
 [ -n "$mode" ] || export TETHER_QUICK=1
 
 # For the tests of examples/ and of the dead peer. Without them the other tests still tell something.
