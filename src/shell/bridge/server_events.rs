@@ -153,7 +153,7 @@ fn on_loading(ctx: Ctx<'_>, event: ServerEvent<'_>) {
         handle(ctx, Event::LoadEnded);
         epochs::begin_epoch();
         begin_quarantine(ctx);
-        // What a replica has its master decides. One that lacks a key past its time to live, or deletes it, is not told of it again.
+        // On a replica a key past its time to live seems absent, and a stream that goes on does not repeat it. Its master knows.
         if !shell.is_replica() {
             recheck::recheck_all(ctx, &shell.engine.with(Engine::keys_of_the_living));
         }
