@@ -146,6 +146,24 @@ impl Server {
         }))
     }
 
+    /// Waits for the locks `a` and `b`, which others hold.
+    fn await_both(&mut self, number: u64) {
+        let seen = ["a", "b"].map(|name| KeySnapshot {
+            key: key(name),
+            state: KeyState::Lock,
+        });
+        let (limit_ms, push) = (None, true);
+        self.tell(Event::Acquire(Acquire {
+            client: client(number),
+            seen: &seen,
+            terms: Terms::of(LOCK),
+            value: b"",
+            wait: Some(Wait { limit_ms, push }),
+            form: Form::Lock,
+            in_command: true,
+        }));
+    }
+
     /// Asks for a key in this state, and does not wait.
     pub fn ask(
         &mut self,
@@ -1219,26 +1237,38 @@ fn who_waits_for_several_keys_behind_one_that_has_gone_is_served() {
     server.acquire(1, "a", LOCK);
     server.acquire(2, "b", LOCK);
     server.acquire(3, "b", LOCK);
-    let seen = ["a", "b"].map(|name| KeySnapshot {
-        key: key(name),
-        state: KeyState::Lock,
-    });
-    let (limit_ms, push) = (None, true);
-    server.tell(Event::Acquire(Acquire {
-        client: client(4),
-        seen: &seen,
-        terms: Terms::of(LOCK),
-        value: b"",
-        wait: Some(Wait { limit_ms, push }),
-        form: Form::Lock,
-        in_command: true,
-    }));
+    server.await_both(4);
     for number in [2, 3, 1] {
         let client = client(number);
         server.tell(Event::Ended { client });
     }
     server.tell(Event::Reap { steps: usize::MAX });
     server.work();
+    for name in ["a", "b"] {
+        assert_eq!(server.engine.holders(key(name)).to_vec(), [client(4)]);
+    }
+}
+
+/// The last of its keys that is freed is handed over at once, though a wait that has gone and was not reaped is ahead for another one.
+#[test]
+fn who_waits_for_several_keys_is_served_over_waits_that_have_gone() {
+    let mut server = Server::default();
+    server.acquire(1, "a", LOCK);
+    server.acquire(2, "b", LOCK);
+    server.acquire(3, "b", LOCK);
+    server.await_both(4);
+    server.tell(Event::MovedFrom { key: key("b") });
+    server.tell(Event::MovedTo {
+        key: key("c"),
+        by: Cause::Client(client(2)),
+    });
+    server.tell(Event::Ended { client: client(3) });
+    server.reply(Event::Release {
+        client: client(1),
+        key: key("a"),
+        label: b"",
+        all: false,
+    });
     for name in ["a", "b"] {
         assert_eq!(server.engine.holders(key(name)).to_vec(), [client(4)]);
     }

@@ -2,8 +2,7 @@
 //!
 //! The holds of an ended connection are released in slices, so that a connection with a million keys does not stall the server;
 //! until then such a key is *orphaned*: it exists, but blocks nobody. Releases are deferred while the server must not write.
-//! Its watches and waits are *dead*, and reaped in slices: no push, no grant, and nobody waits behind them; but a request for
-//! several keys does until they are reaped.
+//! Its watches and waits are *dead*, and reaped in slices: no push, no grant, and nobody waits behind them.
 
 use crate::engine::effect::{Effect, Gone, Over, Refusal, Reply, WaitEnd};
 use crate::engine::limits::Budget;

@@ -177,6 +177,9 @@ impl Engine {
         }
         let mut done = 0;
         while let Some(waiter) = self.first_living_waiter(name) {
+            if self.has_dead_waits() {
+                self.drop_dead_waits_ahead_of(waiter, name);
+            }
             if !self.can_serve(waiter) {
                 break;
             }
@@ -210,6 +213,15 @@ impl Engine {
         }
         let Waiter { client, terms, .. } = &self.queues[waiter];
         self.why_not_acked(*client, terms.acks?)
+    }
+
+    /// Drops dead waits ahead of a waiter in the queues of its other keys, within the budget. O(its keys) besides those.
+    fn drop_dead_waits_ahead_of(&mut self, waiter: Id<Waiter>, name: Id<Name>) {
+        let asked: Few<_> = self.queues.names_of(waiter).collect();
+        for other in asked.iter().filter(|other| **other != name) {
+            self.first_living_waiter(*other);
+            self.mark_ready(*other);
+        }
     }
 
     /// Schedules the name's queue to be served when the keyspace may be written. O(1).
