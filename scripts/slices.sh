@@ -6,6 +6,7 @@ SERVERS="redis-7.0 redis-7.2 redis-7.4 redis-8.0 redis-8.2 redis-8.6 valkey-8.0 
 MODULE="src/* build.rs Cargo.* scripts/test.sh scripts/servers.sh"
 SUITES="tests/server/* tests/locks/* tests/sessions/* tests/failover/* tests/cluster/* tests/history/* tests/support/*"
 CLIENTS="clients/rust/* clients/cli/*"
+SIMULATION="src/engine/* tests/simulation/* tests/support/src/model/*"
 
 # long STEPS TEST NAME: one of the long tests, with so many steps.
 long() { echo "TETHER_STEPS=$1 scripts/test.sh --soak --test $2 $3"; }
@@ -54,8 +55,13 @@ for client in go node c; do
     slice "faults-$client!" 300 "clients/$client/* clients/protocol/conform/*" env TETHER_FAULTS=90 make conform CLIENT="$client" CONFORM="'--only faults'"
 done
 slice campaign 400 "$CLIENTS" make campaign TETHER_STEPS=90
-slice exhaustive 400 "src/engine/* tests/simulation/* tests/support/src/model/*" scripts/test.sh --soak --profile bench --test simulation exhaustive
-slice random-worlds 400 "src/engine/* tests/simulation/* tests/support/src/model/*" "$(long 3000000 simulation random_worlds)"
+# Compiled as a release is, since there are so many: all histories of some steps, all of two or three that wait, a million in which
+# prefixes are watched.
+deep() { slice "$1" 400 "$SIMULATION" scripts/test.sh --soak --profile bench --test simulation "$2"; }
+deep exhaustive-steps _steps
+deep exhaustive-waits all_histories_of_t
+deep prefixes half_a_million
+slice random-worlds 400 "$SIMULATION" "$(long 3000000 simulation the_engine_does_what_the_model_says)"
 slice random-histories 400 "src/* tests/history/* tests/support/src/model/*" "$(long 60000 history random_histories)"
 slice crashes 400 "$MODULE tests/failover/*" "$(long 60 failover crashes)"
 slice resyncs 400 "$MODULE tests/failover/*" "$(long 30 failover resyncs)"

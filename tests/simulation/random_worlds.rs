@@ -162,7 +162,14 @@ fn who_watches_prefixes_knows_what_is_so_until_told_that_it_is_over() {
 }
 
 #[test]
-#[ignore = "a million histories; for release builds"]
-fn who_watches_prefixes_knows_what_is_so_in_a_million_histories() {
-    prefixes(random::seed(), 1_000_000);
+#[ignore = "half a million histories; for release builds"]
+fn who_watches_prefixes_knows_what_is_so_in_half_a_million_histories() {
+    prefixes(random::seed(), 500_000);
+}
+
+/// By itself, for another processor.
+#[test]
+#[ignore = "half a million histories; for release builds"]
+fn who_watches_prefixes_knows_what_is_so_in_half_a_million_other_histories() {
+    prefixes(random::seed() + 500_000, 500_000);
 }
