@@ -69,20 +69,13 @@ keep_module() {
     export TETHER_MODULE=$kept/libtether.so
 }
 
-# The packages whose documentation has examples; these need a compiler and no server, and are tested beside the programs.
-documented=()
-
 # run_tests ARG..: cargo's tests of this selection.
 run_tests() {
-    local said programs name documentation= status=0
+    local said programs name status=0
     said=$(cargo test --no-run --message-format=json-render-diagnostics "$@") || return 1
     programs=$(sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"overflow_checks":[a-z]*,"test":true}.*"executable":"\([^"]*\)".*/\1 \2/p' <<< "$said")
     [ -n "$programs" ] || { echo "test: no test was compiled" >&2; return 1; }
     keep_module
-    if [ ${#documented[@]} -gt 0 ]; then
-        shown "     Documentation" scripts/within.sh 1200 cargo test --no-fail-fast --doc "${documented[@]}" &
-        documentation=$!
-    fi
     # The one that takes longest comes to stand first.
     for name in run client simulation failover locks history cluster server; do
         programs=$(grep "/$name-[0-9a-f]*$" <<< "$programs" || true; grep -v "/$name-[0-9a-f]*$" <<< "$programs" || true)
@@ -90,7 +83,6 @@ run_tests() {
     local alone='/campaign-[0-9a-f]*$'
     grep -v "$alone" <<< "$programs" | xargs -P "$side_by_side" -L 1 scripts/test.sh --program || status=1
     { grep "$alone" <<< "$programs" || true; } | xargs -r -P 1 -L 1 scripts/test.sh --program || status=1
-    [ -z "$documentation" ] || wait "$documentation" || status=1
     return $status
 }
 
@@ -140,8 +132,8 @@ if [ "$mode" != --servers ] && [ "$mode" != --matrix ]; then
         *) echo "test: no such mode: $mode" >&2; exit 2 ;;
     esac
     status=0
-    documented=("${packages[@]}")
     run_tests "${packages[@]}" || status=1
+    scripts/within.sh 1200 cargo test --no-fail-fast --doc "${packages[@]}" || status=1
     if [ "$mode" = --clients ]; then
         # Two at a time, since they mostly wait; those that take longest come first.
         printf '%s\n' python java c go node | xargs -P 2 -L 1 scripts/test.sh --language || status=1
