@@ -215,12 +215,15 @@ impl Engine {
         self.why_not_acked(*client, terms.acks?)
     }
 
-    /// Drops dead waits ahead of a waiter in the queues of its other keys, within the budget. O(its keys) besides those.
+    /// Drops dead waits ahead of a waiter in the queues of its other keys, within the budget; who is first there then may be served.
+    /// O(its keys) besides those.
     fn drop_dead_waits_ahead_of(&mut self, waiter: Id<Waiter>, name: Id<Name>) {
         let asked: Few<_> = self.queues.names_of(waiter).collect();
         for other in asked.iter().filter(|other| **other != name) {
-            self.first_living_waiter(*other);
-            self.mark_ready(*other);
+            let head = self.queues.head(&self.keys, *other);
+            if self.first_living_waiter(*other) != head {
+                self.mark_ready(*other);
+            }
         }
     }
 
