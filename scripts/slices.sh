@@ -45,6 +45,7 @@ slice command-line-valkey-9.1 200 "$CLIENTS" "scripts/servers.sh valkey-9.1 && S
 for server in $SERVERS; do
     slice "qualify-$server" 60 "src/shell/sys/* src/shell/delivery/* clients/cli/src/qualify/* scripts/servers.sh" "scripts/servers.sh $server && cargo build --package tether --package tether-cli && built=\$(scripts/need.sh --target)/debug && \$built/tether qualify --server .servers/$server/redis-server --module \$built/libtether.so"
 done
+slice "qualify-time!" 60 "clients/cli/src/qualify/*" scripts/test.sh --soak-clients half_a_minute
 slice conform 260 "$MODULE clients/protocol/* scripts/conform.sh" make conform
 for client in rust python go node java c; do
     slice "conform-$client!" 240 "clients/$client/* clients/protocol/* scripts/conform.sh" make conform CLIENT="$client"

@@ -77,7 +77,7 @@ fn a_server_that_nobody_has_tried_qualifies_and_has_pushes_from_then_on() {
             );
         }
     }
-    // docs/servers.md says how long it takes, which goes by how many there are.
+    // The time that docs/servers.md promises goes by these.
     let pushes = comments.lines().filter_map(|line| {
         let number = line.strip_suffix(" pushes")?.rsplit(' ').next()?;
         number.parse::<u64>().ok()
@@ -99,6 +99,21 @@ fn a_server_that_nobody_has_tried_qualifies_and_has_pushes_from_then_on() {
             .contains("tether_private_functions:qualified")
     );
     assert_eq!(server.resp3().run("WATCHEX k"), bulk("NOEXIST"));
+}
+
+#[test]
+#[ignore = "it measures: make nightly"]
+fn to_qualify_takes_less_than_half_a_minute() {
+    let folder = folder();
+    let output = run(qualify(&server_binary(), &folder), &folder);
+    assert!(output.status.success(), "{output:?}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let mut seconds = printed.lines().filter_map(|line| {
+        let number = line.strip_prefix("# ")?.strip_suffix(" seconds")?;
+        number.parse::<f64>().ok()
+    });
+    let seconds = seconds.next().unwrap_or_else(|| panic!("{printed}"));
+    assert!(seconds < 30.0, "{printed}");
 }
 
 #[test]
