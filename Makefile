@@ -36,7 +36,7 @@ test-clients: ## the clients: Rust, the command line, Python, C, Go, Node.js, Ja
 test-servers: ## the integration tests on the servers on which each change is tested: Redis 7.0 and 8.0, Valkey 8.0 and 9.1
 	@scripts/test.sh --servers $(SERVERS)
 
-test-matrix: ## the same on every server that docs/servers.md calls tested; an hour or two
+test-matrix: ## the same on every server that docs/servers.md calls tested; 45 minutes
 	@scripts/test.sh --matrix
 
 bench: ## measures everything and writes docs/benchmarks.md; BENCH="pairs" a part, BENCH=--short a quick look

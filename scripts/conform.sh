@@ -107,7 +107,7 @@ conform() {
 kept=$(mktemp -d)
 said=$kept/said
 trap 'rm -rf "$kept"' EXIT
-# What fails ends the subshell, and the sum is printed all the same. Before `||` bash would not look at `set -e`.
+# What fails ends the subshell, and the sum is printed all the same. Left of `||`, `set -e` would have no effect in it.
 set +e
 case ${1:-} in
     "" | -*) [ "${1:-}" = --vectors ] && [ $# = 2 ] || { say "which client?"; exit 2; }

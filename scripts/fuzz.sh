@@ -2,12 +2,12 @@
 # Fuzzers. First those that follow the code's branches (fuzz/), on what clients may say, what servers tell each other, and what
 # RDB files say; then anything at all to real servers (tests/fuzz/), against a module that looks after itself.
 #
-#   scripts/fuzz.sh           ten minutes for each target, then ten million times something on each server of the matrix
+#   scripts/fuzz.sh           ten minutes for each target, then ten million times something on each of four servers
 #   scripts/fuzz.sh --short   what was kept, and some thousand variations of it that are always the same; then a small storm on
 #                             Redis 7.0 and Valkey 9.1
 #   scripts/fuzz.sh --storm NAME STEPS   only the storm, on that server of the matrix, of so many steps
 #
-# SERVERS names some servers of the matrix, TETHER_SEED and TETHER_STEPS choose other storms. What the targets find new stays
+# SERVERS names others of the matrix, TETHER_SEED and TETHER_STEPS choose other storms. What the targets find new stays
 # in target/fuzz/found/; a run of the target with `-merge=1 fuzz/corpus/NAME target/fuzz/found/NAME` keeps it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -18,9 +18,7 @@ storms() {
     scripts/servers.sh $names
     export TETHER_STEPS=${TETHER_STEPS:-$steps}
     for name in $names; do
-        export TETHER_SERVER=$PWD/.servers/$name/redis-server
-        echo "fuzz: anything, to $name"
-        cargo test --package tether --package tether-testing --test fuzz a_server_stands_whatever_is_said -- --exact --ignored --nocapture
+        SERVER=.servers/$name/redis-server scripts/test.sh --soak --test fuzz a_server_stands_whatever_is_said
     done
 }
 

@@ -4,11 +4,11 @@
 # the same command slow (SWAPDB of keys that WATCH watches), that is measured, too, and four times as much may be. A slow
 # machine may take longer: how slow it is, is measured before each strike.
 #
-#   scripts/hostile.sh           all attacks, as large as can be, on every server of the matrix
+#   scripts/hostile.sh           all attacks, as large as can be, on four servers of the matrix
 #   scripts/hostile.sh --short   a third as large, once instead of three times, so it may take 1.3 times as long: under a
 #                                minute a server
 #
-# SERVERS names some servers of the matrix. TETHER_ATTACKS="LOCK.MINE" only runs attacks whose names contain that.
+# SERVERS names others of the matrix. TETHER_ATTACKS="LOCK.MINE" only runs attacks whose names contain that.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

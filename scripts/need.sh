@@ -5,6 +5,8 @@
 #   scripts/need.sh server redis-cli         to run it: redis-server or valkey-server
 #   scripts/need.sh python ip hiredis        to test it: venv, network namespaces, the C client's library,
 #   scripts/need.sh node npm                 and Node.js with its package manager
+#   scripts/need.sh node-20                  Node.js 20 or later, for its client
+#   scripts/need.sh pip                      pip, to download a source
 #   scripts/need.sh go                       Go, for its client
 #   scripts/need.sh java mvn                 a JDK of 17 or later, and Maven, for the Java client
 #   scripts/need.sh tclsh                    to run the servers' own tests
@@ -85,8 +87,10 @@ has() {
         libclang) has_libclang ;;
         server) server_path >/dev/null ;;
         python) python3 -c 'import ensurepip, venv' 2>/dev/null ;;
+        pip) python3 -m pip --version >/dev/null 2>&1 ;;
         ip) command -v ip >/dev/null || any /sbin/ip /usr/sbin/ip ;;
-        node) node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null ;;
+        node) node -e 'process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)' 2>/dev/null ;;
+        node-20) node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null ;;
         go) go version 2>/dev/null | grep -qE 'go1\.(2[4-9]|[3-9][0-9])' ;;
         java) javac -version 2>&1 | grep -qE 'javac (1[7-9]|[2-9][0-9])' ;;
         postgresql) any /usr/lib/postgresql/*/bin/postgres || { command -v postgres && command -v initdb; } >/dev/null ;;
@@ -113,6 +117,7 @@ apt_package() {
         server) apt_server ;;
         redis-cli) echo redis-tools ;;
         python) echo python3 python3-venv ;;
+        pip) echo python3-pip ;;
         ip) echo iproute2 ;;
         hiredis) echo libhiredis-dev ;;
         jansson) echo libjansson-dev ;;
@@ -125,6 +130,7 @@ apt_package() {
         systemd-analyze) echo systemd ;;
         debootstrap | lintian | codespell | cpio) echo "$1" ;;
         node) echo nodejs ;;
+        node-20) apt_node ;;
         go) apt_go ;;
         npm) echo npm ;;
         java) echo default-jdk-headless ;;
@@ -149,7 +155,10 @@ apt_server() {
     done
 }
 
-# Old releases have a Go that is too old for the client.
+# Old releases have a Node.js and a Go that are too old for the clients.
+apt_node() {
+    LC_ALL=C apt-cache policy nodejs | grep -qE 'Candidate: ([0-9]+:)?[2-9][0-9]\.' && echo nodejs
+}
 apt_go() {
     LC_ALL=C apt-cache policy golang-go | grep -qE 'Candidate: .*1\.(2[4-9]|[3-9][0-9])' && echo golang-go
 }
@@ -158,10 +167,10 @@ brew_package() {
     case $1 in
         libclang | llvm-profdata) echo llvm ;;
         server | redis-cli) echo redis ;;
-        python) echo python3 ;;
+        python | pip) echo python3 ;;
         hiredis | openssl | jansson | libevent | libev | libuv | clang-format | codespell) echo "$1" ;;
         clang) echo llvm ;;
-        node | npm) echo node ;;
+        node | node-20 | npm) echo node ;;
         go) echo go ;;
         java) echo openjdk ;;
         mvn) echo maven ;;
@@ -180,7 +189,8 @@ by_hand() {
         scripts/servers.sh valkey-9.1 fetches one without installing it: make run SERVER=.servers/valkey-9.1/redis-server)" ;;
         redis-cli) echo "redis-cli: the package redis-tools or redis" ;;
         python) echo "Python 3 with venv: the packages python3 and python3-venv" ;;
-        node | npm) echo "Node.js 20 or later with npm: the packages nodejs and npm (of Debian 13 or later: those of Debian 12 are too old)" ;;
+        node | npm) echo "Node.js 18 or later with npm: the packages nodejs and npm" ;;
+        node-20) echo "Node.js 20 or later, as node on PATH: the package nodejs where it is as new (from Debian 13 on), else from the Node.js project" ;;
         go) echo "Go 1.24 or later, as go on PATH: the package golang-go where it is as new, else from the Go project" ;;
         java) echo "a JDK of 17 or later, as javac on PATH: the package default-jdk-headless" ;;
         mvn) echo "Maven 3.8 or later: the package maven" ;;

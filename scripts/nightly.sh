@@ -6,8 +6,8 @@
 #   scripts/nightly.sh --list         names, the paths that call for each, and what each runs
 #   scripts/nightly.sh --due SECONDS  for CI: one slice by the number of commits, then those whose paths have changed since the
 #                                     last release (or in the last 30 commits, whichever is shorter), as many as are expected to
-#                                     end in so many seconds. Says what it left out. Slices that want the machine for
-#                                     themselves are left out.
+#                                     end in so many seconds one after another. Leaves out slices that want the machine for
+#                                     themselves, and says what it left out.
 #
 # Two slices run side by side (SIDE_BY_SIDE=3 takes three), since most of them wait for their servers; those that want the machine
 # for themselves run after the others.
@@ -64,9 +64,11 @@ case ${1:-} in
         base=$(git describe --tags --abbrev=0 --match 'v*' 2>/dev/null || true)
         { [ -n "$base" ] && [ "$(git rev-list --count "$base..HEAD")" -le 30 ]; } || base=$(git rev-list --first-parent HEAD | sed -n '31p')
         CHANGED=$(git diff --name-only "${base:-$(git hash-object -t tree /dev/null)}" HEAD)
-        expected=0
+        able=() expected=0
+        for at in "${!names[@]}"; do [ -n "${timed[at]}" ] || able+=("$at"); done
+        in_turn=${able[count % ${#able[@]}]}
         for turn in "${!names[@]}"; do
-            at=$(((count + turn) % ${#names[@]}))
+            at=$(((in_turn + turn) % ${#names[@]}))
             if [ "$turn" = 0 ] || { set -f; changed ${paths[at]}; }; then
                 set +f
                 if [ -z "${timed[at]}" ] && [ $((expected + seconds[at])) -le "$limit" ]; then
@@ -92,8 +94,8 @@ esac
 # What each says is shown when it has ended.
 commit=$(git rev-parse --short HEAD)
 results=$(mktemp -d)
-# Each slice is a process group of its own, to which no signal for this script comes. What fails in the trap of a script with `set -e`
-# would be the script's status.
+# Each slice is a process group of its own, to which no signal for this script comes. A command that fails in this trap would
+# give its status to the script, hence `|| true`.
 clean_up() {
     local pid
     for pid in "$results"/*.pid; do [ ! -e "$pid" ] || kill "$(cat "$pid")" || true; done

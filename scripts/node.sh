@@ -16,7 +16,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 ROOT=$PWD
 
-scripts/need.sh node npm
+scripts/need.sh node-20 npm
 cd clients/node
 [ node_modules/.package-lock.json -nt package-lock.json ] || npm ci --no-audit --no-fund >&2
 

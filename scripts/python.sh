@@ -48,12 +48,15 @@ if [ "${1:-}" = --lint ]; then
     exec "$ROOT/lint/bin/mypy" --cache-dir "$ROOT/lint/cache"
 fi
 
-# Built from a copy, since setuptools leaves its own files beside the sources.
+# Built from a copy, since setuptools leaves its own files beside the sources; in a folder of its own for each purpose, since one run
+# may pack while another one installs.
+built=$ROOT/wheel
+[ "${1:-}" != --pack ] || built=$ROOT/dist
 environment build build==1.3.0 setuptools==80.9.0 wheel==0.45.1 twine==6.2.0
-rm -rf "$ROOT/source" "$ROOT/dist"
-cp -R "$SOURCES" "$ROOT/source"
-"$ROOT/build/bin/python" -m build --no-isolation --outdir "$ROOT/dist" "$ROOT/source" > "$ROOT/build.log" || { cat "$ROOT/build.log"; exit 1; }
-"$ROOT/build/bin/python" -m twine check --strict "$ROOT"/dist/* >&2
+rm -rf "$built" "$built-source"
+cp -R "$SOURCES" "$built-source"
+"$ROOT/build/bin/python" -m build --no-isolation --outdir "$built" "$built-source" > "$built.log" || { cat "$built.log"; exit 1; }
+"$ROOT/build/bin/python" -m twine check --strict "$built"/* >&2
 [ "${1:-}" != --pack ] || exit 0
 
 # The newest that this Python can have: redis-py 8 needs Python 3.10.
@@ -64,7 +67,7 @@ newest=8.1.0 celery=5.7.0 django=5.2.8 fastapi=0.121.3
 installed() {
     environment "redis-$1" "redis==$1" pytest==8.4.2 "celery==$celery" apscheduler==3.11.3 "django==$django" "fastapi==$fastapi" httpx==0.28.1 gevent==25.9.1 \
         pottery==3.0.1 python-redis-lock==4.0.1 sherlock==0.4.1
-    "$ROOT/redis-$1/bin/python" -m pip -q --disable-pip-version-check install --force-reinstall --no-deps "$ROOT"/dist/*.whl
+    "$ROOT/redis-$1/bin/python" -m pip -q --disable-pip-version-check install --force-reinstall --no-deps "$built"/*.whl
 }
 
 if [ "${1:-}" = --program ]; then
@@ -84,8 +87,8 @@ if [ "${1:-}" = --conform ]; then
 fi
 
 # `tether devserver`, for the tests of tether_locks.testing, if it is built.
-for built in "$(scripts/need.sh --target)"/{release,debug}/tether; do
-    [ -n "${TETHER_PROGRAM:-}" ] || [ ! -x "$built" ] || export TETHER_PROGRAM=$built
+for program in "$(scripts/need.sh --target)"/{debug,release}/tether; do
+    [ -n "${TETHER_PROGRAM:-}" ] || [ ! -x "$program" ] || export TETHER_PROGRAM=$program
 done
 
 failed=()

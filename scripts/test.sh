@@ -7,7 +7,7 @@
 #   scripts/test.sh --rust              of them only Rust and the command line
 #   scripts/test.sh --soak [ARG..]      the long ones of the module, on the same server; ARGs are cargo test's
 #   scripts/test.sh --soak-clients [ARG..]   the long ones of the clients
-#   scripts/test.sh --servers [NAME..]  the integration tests on these servers; unless given, on the oldest and the newest
+#   scripts/test.sh --servers [NAME..]  the integration tests on these servers; unless given, on those on which each change is tested
 #   scripts/test.sh --matrix            the integration tests on each server of the matrix
 #
 # Tests with servers mostly wait for them, so several of cargo's test programs run side by side, and what each says is shown when it
@@ -57,25 +57,24 @@ if [ "${1:-}" = --language ]; then
     exit
 fi
 
-# keep_module: has the tests load a copy. Cargo links the module anew for each selection of packages, and another run may do that
-# while these tests go on.
-keep_module() {
-    [ -z "$module_given" ] && [ -e "$module_built" ] || return 0
-    local kept=${mode#--}
-    kept=$target/tested/${kept:-module}
-    mkdir -p "$kept"
-    cp "$module_built" "$kept/new.$$"
-    mv "$kept/new.$$" "$kept/libtether.so"
+# compile ARG..: compiles this selection, which cargo describes in `said`, and has the tests load a copy of its module: cargo links the
+# module anew for each selection of packages, and another run may do that while these tests go on.
+compile() {
+    said=$(cargo test --no-run --message-format=json-render-diagnostics "$@") || return
+    [ -z "$module_given" ] || return 0
+    local built kept=${mode#--}
+    kept=$(scripts/need.sh --target)/tested/${kept:-module}
+    built=$(grep -oE '"[^"]*/libtether\.(so|dylib)"' <<< "$said" | tail -n 1 | tr -d '"')
+    { mkdir -p "$kept" && cp "$built" "$kept/new.$$" && mv "$kept/new.$$" "$kept/libtether.so"; } || return
     export TETHER_MODULE=$kept/libtether.so
 }
 
 # run_tests ARG..: cargo's tests of this selection.
 run_tests() {
     local said programs name status=0
-    said=$(cargo test --no-run --message-format=json-render-diagnostics "$@") || return 1
+    compile "$@" || return # left of `||`, `set -e` has no effect
     programs=$(sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"overflow_checks":[a-z]*,"test":true}.*"executable":"\([^"]*\)".*/\1 \2/p' <<< "$said")
     [ -n "$programs" ] || { echo "test: no test was compiled" >&2; return 1; }
-    keep_module
     # The one that takes longest comes to stand first.
     for name in run client simulation failover locks history cluster server; do
         programs=$(grep "/$name-[0-9a-f]*$" <<< "$programs" || true; grep -v "/$name-[0-9a-f]*$" <<< "$programs" || true)
@@ -88,8 +87,8 @@ run_tests() {
 
 # soak ARG..: those of this selection that take long.
 soak() {
-    cargo test --no-run "$@"
-    keep_module
+    local said
+    compile "$@"
     exec cargo test --no-fail-fast "$@" -- --ignored
 }
 
@@ -113,10 +112,7 @@ scripts/need.sh "${tools[@]}" || echo "test: going on without; the tests that ne
 export PATH=$PATH:/usr/sbin:/sbin # an ordinary user's PATH on Debian lacks `ip`
 
 scripts/need.sh cargo cc libclang
-target=$(scripts/need.sh --target)
 module_given=${TETHER_MODULE:-}
-module_built=$target/debug/deps/libtether.so
-export TETHER_MODULE=${module_given:-$module_built}
 
 if [ "$mode" != --servers ] && [ "$mode" != --matrix ]; then
     [ -n "${SERVER:-}" ] || scripts/need.sh server

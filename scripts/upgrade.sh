@@ -29,7 +29,6 @@ names=${SERVERS:-redis-7.0 valkey-9.1}
 # shellcheck disable=SC2086 # a list of words
 scripts/servers.sh $names
 for name in $names; do
-    export TETHER_SERVER=$PWD/.servers/$name/redis-server
-    echo "upgrade: from $from, on $("$TETHER_SERVER" --version)"
-    cargo test --package tether --package tether-testing --test failover upgrade:: -- --ignored --test-threads 2
+    echo "upgrade: from $from"
+    SERVER=.servers/$name/redis-server scripts/test.sh --soak --test failover upgrade::
 done

@@ -59,6 +59,7 @@ fn faults_let_nobody_hold_the_lock_twice_and_nobody_wait_for_ever() {
 #[test]
 #[ignore = "takes twenty minutes"]
 fn the_same_with_five_hundred_faults() {
+    assert_eq!(Cable::impossible_here(), None, "asked for by name");
     trouble(steps(500));
 }
 
