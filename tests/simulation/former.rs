@@ -1432,3 +1432,41 @@ fn a_sequence_makes_no_key_that_is_anothers() {
         Reply::Made { .. }
     ));
 }
+
+/// Of twenty who shared a lock ten are left, which have ended; then the lock is made anew, and taken away.
+#[test]
+fn a_token_that_is_replaced_is_found_no_more() {
+    let shared = |number: u8| match held(number, "k", Mode::Shared) {
+        SessionRecord::Held(held) => SessionRecord::Held(Held {
+            token: Token(held.token.0 + u64::from(number)),
+            ..held
+        }),
+        other => other,
+    };
+    let mut server = Server::replica(&[]);
+    for number in 1..=20 {
+        server.hear(&[session(number), shared(number)]);
+    }
+    for number in 1..=10_u64 {
+        server.tell(Event::SessionRecord(&SessionRecord::Freed {
+            session: SessionId(number),
+            key: key("k").to_owned(),
+            label: Box::default(),
+            token: None,
+        }));
+    }
+    for number in 11..=20_u64 {
+        let ended = SessionRecord::SessionEnded(SessionId(number));
+        server.tell(Event::SessionRecord(&ended));
+    }
+    server.tell(Event::Inherited {
+        key: key("k"),
+        mode: Mode::Shared,
+        token: Some(Token(1 << 31)),
+    });
+    server.tell(Event::Gone {
+        key: key("k"),
+        by: Cause::Server,
+        why: Loss::Deleted,
+    });
+}

@@ -245,7 +245,7 @@ impl Engine {
             |hold: &Id<Hold>| is_lock == mode.is_lock() && (is_lock || !self.is_living(*hold));
         if let Some(hold) = self.keys[key].holds.head().filter(stays) {
             if let Some(token) = token.filter(|_| !self.is_living(hold)) {
-                self.holds[hold].token = token;
+                self.holds.replace_token(hold, token);
             }
             return self.show_difference(key, shown, effects);
         }

@@ -133,6 +133,14 @@ impl Holds {
 
     /// Raises a hold's token to one that no other hold of the key has. O(1).
     pub fn raise(&mut self, id: Id<Hold>, token: Token) {
+        let previous = self.all[id].token;
+        let granted_as = &mut self.extra_mut(id).granted_as;
+        granted_as.get_or_insert(previous);
+        self.replace_token(id, token);
+    }
+
+    /// The hold is known by another token from now on. O(1).
+    pub fn replace_token(&mut self, id: Id<Hold>, token: Token) {
         let Hold {
             key,
             token: previous,
@@ -141,8 +149,6 @@ impl Holds {
         if self.by_token.leave((key, previous), id) {
             self.by_token.add((key, token), id);
         }
-        let granted_as = &mut self.extra_mut(id).granted_as;
-        granted_as.get_or_insert(previous);
         self.all[id].token = token;
     }
 
