@@ -83,6 +83,17 @@ impl Budget {
         self.0 == 0
     }
 
+    /// Leaves half of the steps, or the greater part of an odd number, and returns the others.
+    pub fn split_off_half(&mut self) -> Budget {
+        let others = Budget(self.0 / 2);
+        self.0 -= others.0;
+        others
+    }
+
+    pub fn add(&mut self, others: Budget) {
+        self.0 = self.0.saturating_add(others.0);
+    }
+
     /// Spends this many steps. False if none was left before: what costs several is done whole.
     pub fn spend(&mut self, steps: usize) -> bool {
         let had_any = !self.is_spent();

@@ -1470,3 +1470,72 @@ fn a_token_that_is_replaced_is_found_no_more() {
         why: Loss::Deleted,
     });
 }
+
+/// What a million keys leave to be done in one database holds up nobody in another one.
+#[test]
+fn who_waits_is_served_though_a_flush_is_not_over() {
+    const STEPS: usize = 64;
+    let other = Key {
+        db: Db(1),
+        name: b"k",
+    };
+    let mut server = Server::default();
+    server.engine.set_limits(Limits {
+        steps_per_event: STEPS,
+        ..Limits::default()
+    });
+    let ask = |server: &mut Server, number, key: Key<'_>, state| {
+        let (limit_ms, push) = (None, true);
+        server.tell(Event::Acquire(Acquire {
+            client: client(number),
+            seen: &[KeySnapshot { key, state }],
+            terms: Terms::of(LOCK),
+            value: b"",
+            wait: Some(Wait { limit_ms, push }),
+            form: Form::Lock,
+            in_command: true,
+        }));
+    };
+    for number in 0..10 * STEPS {
+        let (db, name) = (Db(0), number.to_string());
+        let name = name.as_bytes();
+        ask(&mut server, 1, Key { db, name }, KeyState::Absent);
+    }
+    ask(&mut server, 2, other, KeyState::Absent);
+    ask(&mut server, 3, other, KeyState::Lock);
+    server.tell(Event::Flushed {
+        db: Some(Db(0)),
+        by: Cause::Server,
+    });
+    server.tell(Event::Ended { client: client(2) });
+    server.tell(Event::Work { steps: STEPS });
+    assert!(server.engine.is_flushing());
+    assert_eq!(server.engine.holders(other).to_vec(), [client(3)]);
+}
+
+/// The waits that a connection leaves are many; the key that it held is handed over all the same.
+#[test]
+fn who_waits_is_served_though_many_waits_are_dead() {
+    const STEPS: usize = 64;
+    let mut server = Server::default();
+    server.acquire(2, "k", LOCK);
+    server.acquire(3, "k", LOCK);
+    for number in 0..10 * STEPS {
+        let (db, name) = (Db(0), format!("watched {number}"));
+        let (key, state) = (
+            Key {
+                db,
+                name: name.as_bytes(),
+            },
+            KeyState::Absent,
+        );
+        server.tell(Event::Watch {
+            client: client(2),
+            seen: &[KeySnapshot { key, state }],
+        });
+    }
+    server.tell(Event::Ended { client: client(2) });
+    server.tell(Event::Work { steps: STEPS });
+    assert!(server.engine.dead_waits() > 0);
+    assert_eq!(server.engine.holders(key("k")).to_vec(), [client(3)]);
+}

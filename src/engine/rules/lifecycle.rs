@@ -89,7 +89,10 @@ impl Engine {
     /// Does what was deferred until the keyspace may be written.
     pub(in crate::engine) fn work(&mut self, effects: &mut Vec<Effect>) {
         self.writes_refused = false;
+        // There may be millions to reap, for which nobody waits.
+        let for_others = self.budget.split_off_half();
         self.reap(effects);
+        self.budget.add(for_others);
         self.withdraw_hopeless(effects);
         self.end_leases(effects);
         self.serve_ready(effects);
