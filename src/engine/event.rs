@@ -249,8 +249,9 @@ pub enum Event<'a> {
     Demoted { redirect: bool },
     /// This server became a master.
     Promoted,
-    /// The server refuses writes. Releases are taken all the same; until the next `Work`, nobody is granted what they free.
-    WritesRefused,
+    /// Whether the server accepts writes. Releases are taken also where it does not: then, until it does or the next `Work`, nobody is
+    /// granted what they free.
+    Writes { accepted: bool },
     /// The server has started and loaded its data: grant nothing for this long. 0 ends a quarantine.
     Quarantine { ms: u64 },
     /// End the waits that have timed out.

@@ -161,7 +161,7 @@ impl Engine {
             Event::Reap { steps } => self.with_budget(steps, Self::reap, effects),
             Event::Demoted { redirect } => self.demoted(redirect, effects),
             Event::Promoted => self.promoted(effects),
-            Event::WritesRefused => self.writes_refused = true,
+            Event::Writes { accepted } => self.writes_refused = !accepted,
             Event::Quarantine { ms } => self.begin_quarantine(ms),
             Event::Tick => self.tick(effects),
             Event::Lapse { steps } => self.with_budget(steps, Self::end_leases, effects),
@@ -229,6 +229,11 @@ impl Engine {
     /// When the first lease expires. O(1).
     pub fn first_lease_end(&self) -> Option<Moment> {
         self.timers.leases.first()
+    }
+
+    /// What [`Event::Writes`] has said last. O(1).
+    pub fn accepts_writes(&self) -> bool {
+        !self.writes_refused
     }
 
     pub fn is_replica(&self) -> bool {

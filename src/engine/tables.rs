@@ -92,7 +92,7 @@ pub struct Engine {
     pub(super) attached_before_load: Vec<(ClientId, Digest, bool)>,
     /// This server has a master.
     pub(super) is_replica: bool,
-    /// See [`Event::WritesRefused`](crate::engine::Event::WritesRefused).
+    /// See [`Event::Writes`](crate::engine::Event::Writes).
     pub(super) writes_refused: bool,
     pub(super) tokens: Tokens,
     /// Losses are emitted as effects, for the log.

@@ -36,6 +36,26 @@ fn with_too_few_replicas_nobody_is_granted_what_a_release_frees() {
     }
 }
 
+/// That it refused an earlier one is over.
+#[test]
+fn once_the_server_takes_writes_again_a_release_hands_over_at_once() {
+    for (take, release, answer) in RELEASES {
+        let server = Server::start();
+        let (mut admin, mut watcher) = (server.resp2(), server.resp3());
+        let mut other = server.resp2();
+        other.run(&*take.replace(" a", " b"));
+        admin.run("CONFIG SET min-replicas-to-write 1");
+        assert_eq!(other.call(&*release.replace(" a", " b")), int(answer));
+        admin.run("CONFIG SET min-replicas-to-write 0");
+        let (mut holder, mut waiter) = taken_and_waited_for(&server, take);
+        watcher.run("WATCHEX a");
+        holder.pipeline(&[release, "EXISTS a"]);
+        assert_eq!(holder.read_replies(2), [int(answer), int(1)], "{release}");
+        assert!(!matches!(waiter.read_reply(), Frame::Error(_)));
+        assert_eq!(server.settled(&mut watcher), [""; 0], "{release}");
+    }
+}
+
 #[test]
 fn with_too_few_replicas_a_session_ends_and_so_does_a_wait() {
     let master = Server::start();

@@ -213,7 +213,7 @@ impl Machine {
                 assert!(granted.is_some(), "no grant that could be dropped");
                 self.tell(None, Event::Abandoned { client, granted });
             }
-            Fact::WritesRefused => self.tell(None, Event::WritesRefused),
+            Fact::WritesRefused => self.tell(None, Event::Writes { accepted: false }),
             Fact::Quarantined { ms } => self.tell(None, Event::Quarantine { ms: *ms }),
             Fact::Propagated => {
                 self.offset += 1;

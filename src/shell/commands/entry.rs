@@ -179,11 +179,11 @@ fn catch_up_before(ctx: Ctx<'_>, spec: &Spec, client: ClientId, keys: &[Str<'_>]
 
 /// The server takes a release also with too few replicas. Then nobody is granted what it frees.
 fn may_grant_after_release(ctx: Ctx<'_>) -> bool {
-    let may_grant = replicas::has_enough(ctx);
-    if !may_grant {
-        handle(ctx, Event::WritesRefused);
+    let accepted = replicas::has_enough(ctx);
+    if accepted != shell().engine.with(Engine::accepts_writes) {
+        handle(ctx, Event::Writes { accepted });
     }
-    may_grant
+    accepted
 }
 
 /// Whether a command looks its keys up, or only forgets them. The others act on their holds, or report them.
