@@ -248,6 +248,35 @@ fn too_few_replicas_are_no_reason_to_wait() {
     assert!(begin.elapsed() < Duration::from_secs(10));
 }
 
+/// How many there are when its turn comes is what counts.
+#[test]
+fn replicas_may_come_and_go_while_a_request_waits() {
+    let mut line = Line::with(0, &[]);
+    let (mut owner, mut other) = (line.owner(), line.master.resp3());
+    let ask = "LOCK.ACQUIRE k WAIT 0 PUSH ACKS 1 ACKTIMEOUT 86400000";
+    other.run("LOCK.ACQUIRE k");
+    queue_push(&mut owner, ask);
+    line.replicas.push(Server::replica_of(&line.master, &[]));
+    line.master.await_replicas(1);
+    line.master.settle();
+    other.run("LOCK.RELEASE k");
+    let granted = owner.next_push();
+    assert!(
+        granted.starts_with("lock k ") && !granted.contains("FAILED"),
+        "{granted}"
+    );
+    owner.run("LOCK.RELEASE k");
+
+    other.run("LOCK.ACQUIRE k");
+    queue_push(&mut owner, ask);
+    line.replicas[0].kill();
+    line.master.await_replicas(0);
+    line.master.settle();
+    other.run("LOCK.RELEASE k");
+    let refused = owner.next_push();
+    assert!(refused.ends_with(" FAILED NOACKS 0 of 1"), "{refused}");
+}
+
 /// More than one event of the engine withdraws.
 #[test]
 fn of_very_many_each_is_withdrawn() {

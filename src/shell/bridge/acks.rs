@@ -28,9 +28,9 @@ pub fn count_replicas(ctx: Ctx<'_>) {
     handle(ctx, Event::Replicas { count });
 }
 
-/// Counts the replicas again if one has connected or disconnected while grants are pending.
+/// Counts the replicas again if one has connected or disconnected, and it matters to somebody.
 pub fn count_replicas_if_changed(ctx: Ctx<'_>) {
-    if shell().replicas_changed.take() && shell().counts_acks.get() {
+    if replicas::matter() && shell().replicas_changed.take() {
         count_replicas(ctx);
     }
 }

@@ -1,6 +1,6 @@
 //! The server's replicas: how many there are, and how far they and the append-only file have acknowledged.
 
-use crate::engine::Moment;
+use crate::engine::{Engine, Moment};
 use crate::shell::server::subscriptions;
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
@@ -17,7 +17,7 @@ const FRESH_MS: u64 = 1000;
 pub fn on_change(event: ServerEvent<'_>) {
     invalidate();
     shell().replicas_changed.set(true);
-    if shell().counts_acks.get() {
+    if matter() {
         // The server counts this replica only after its event.
         timer::wake_in_ms(0);
     }
@@ -30,6 +30,11 @@ pub fn on_change(event: ServerEvent<'_>) {
         // Not here: the server is still in the handshake with it.
         timer::wake_in_ms(0);
     }
+}
+
+/// Whether grants are pending, or a request waits whose turn comes by the number of replicas.
+pub fn matter() -> bool {
+    shell().counts_acks.get() || shell().engine.with(Engine::is_awaited)
 }
 
 /// Replicates the token epoch if a replica connected that may not know it.
