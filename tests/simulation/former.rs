@@ -1539,3 +1539,101 @@ fn who_waits_is_served_though_many_waits_are_dead() {
     assert!(server.engine.dead_waits() > 0);
     assert_eq!(server.engine.holders(key("k")).to_vec(), [client(3)]);
 }
+
+/// Twenty keys of which others are free, and one is held: whoever waits for all of them behind another such request.
+fn two_wait_for_many() -> Server {
+    let mut server = Server::default();
+    server.acquire(1, "held", LOCK);
+    let names: Vec<_> = (0..MANY - 1).map(|number| number.to_string()).collect();
+    let free = names.iter().map(|name| (name.as_bytes(), KeyState::Absent));
+    let held = [(&b"held"[..], KeyState::Lock)];
+    let seen = free.chain(held).map(|(name, state)| KeySnapshot {
+        key: Key { db: Db(0), name },
+        state,
+    });
+    let seen: Vec<_> = seen.collect();
+    for number in [2, 3] {
+        let (limit_ms, push) = (None, true);
+        server.tell(Event::Acquire(Acquire {
+            client: client(number),
+            seen: &seen,
+            terms: Terms::of(LOCK),
+            value: b"",
+            wait: Some(Wait { limit_ms, push }),
+            form: Form::Lock,
+            in_command: true,
+        }));
+    }
+    server
+}
+
+const MANY: usize = 20;
+
+/// Nobody can be served for it, since another request is still first everywhere.
+#[test]
+fn who_leaves_a_queue_in_which_it_was_not_first_leaves_nothing_to_do() {
+    let mut server = two_wait_for_many();
+    server.tell(Event::Cancel {
+        client: client(3),
+        key: key("0"),
+        label: b"",
+    });
+    assert_eq!(server.engine.gauges().waiters, 1);
+    assert!(!server.engine.has_ready());
+}
+
+/// Each queue is looked at by itself, and each time all keys of its first request.
+#[test]
+fn a_request_for_many_keys_that_cannot_be_granted_takes_a_step_for_each() {
+    let mut server = two_wait_for_many();
+    server.tell(Event::Cancel {
+        client: client(2),
+        key: key("0"),
+        label: b"",
+    });
+    for looked_at in 1..=MANY {
+        server.tell(Event::Work { steps: MANY });
+        assert_eq!(server.engine.has_ready(), looked_at < MANY, "{looked_at}");
+    }
+}
+
+/// Very many that are over at the same time.
+#[test]
+fn waits_end_in_slices() {
+    const STEPS: usize = 64;
+    let mut server = Server::default();
+    server.engine.set_limits(Limits {
+        steps_per_event: STEPS,
+        ..Limits::default()
+    });
+    server.acquire(1, "k", LOCK);
+    for number in 0..STEPS + 1 {
+        let label = number.to_string();
+        let (limit_ms, push) = (Some(10), true);
+        server.tell(Event::Acquire(Acquire {
+            client: client(2),
+            seen: &[KeySnapshot {
+                key: key("k"),
+                state: KeyState::Lock,
+            }],
+            terms: Terms {
+                label: label.as_bytes(),
+                ..Terms::of(LOCK)
+            },
+            value: b"",
+            wait: Some(Wait { limit_ms, push }),
+            form: Form::Lock,
+            in_command: true,
+        }));
+    }
+    server.pass(10);
+    assert_eq!(server.engine.gauges().waiters, 1);
+    assert!(
+        server
+            .engine
+            .deadline()
+            .is_some_and(|end| end <= server.now)
+    );
+    server.pass(0);
+    assert_eq!(server.engine.gauges().waiters, 0);
+}

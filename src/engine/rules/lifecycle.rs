@@ -227,7 +227,7 @@ impl Engine {
         self.clients.forget_if_done(client);
     }
 
-    /// Times waits out, and withdraws the grants that were not acknowledged in time.
+    /// Times waits out, within the budget, and withdraws the grants that were not acknowledged in time.
     pub(in crate::engine) fn tick(&mut self, effects: &mut Vec<Effect>) {
         self.end_quarantine();
         self.withdraw_due(effects);
@@ -239,6 +239,7 @@ impl Engine {
                 continue;
             }
             self.totals.timeouts += 1;
+            self.budget.spend(self.queues.names_of(waiter).count());
             self.fail_wait(waiter, None, None, effects);
         }
     }
@@ -367,8 +368,7 @@ impl Engine {
     ) {
         let first = self.queues.names_of(waiter).next().expect("it has a key");
         let key = self.keys[first].key().to_owned();
-        let (asked, waiter) = self.dequeue(waiter);
-        self.mark_queues_ready(&asked, at);
+        let waiter = self.leave_queues(waiter, at);
         let end = why.map_or(WaitEnd::TimedOut, WaitEnd::Refused);
         effects.push(end.told(waiter.reply_to, key.as_key(), &waiter.terms.label));
     }

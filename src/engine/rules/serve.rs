@@ -181,6 +181,9 @@ impl Engine {
                 self.drop_dead_waits_ahead_of(waiter, name);
             }
             if !self.can_serve(waiter) {
+                if !self.queues.asks_for_one(waiter) {
+                    self.budget.spend(self.queues.names_of(waiter).count());
+                }
                 break;
             }
             // A request for one key is served by whatever frees it.
@@ -310,28 +313,32 @@ impl Engine {
 
     /// Ends a wait; the waiters behind it may be served. O(its keys).
     pub(in crate::engine) fn remove_wait(&mut self, waiter: Id<Waiter>) -> Waiter {
-        let (asked, waiter) = self.dequeue(waiter);
-        self.mark_queues_ready(&asked, None);
-        waiter
+        self.leave_queues(waiter, None)
     }
 
     /// The same for a dead wait; it costs a step for each of its queue entries.
     pub(in crate::engine) fn remove_dead_wait(&mut self, waiter: Id<Waiter>) {
-        let (asked, _) = self.dequeue(waiter);
-        self.mark_queues_ready(&asked, None);
-        self.budget.spend(asked.len());
+        self.budget.spend(self.queues.names_of(waiter).count());
+        self.leave_queues(waiter, None);
     }
 
-    /// A wait was removed from the queues of these names: schedules them, except `but`, which the caller serves.
-    pub(in crate::engine) fn mark_queues_ready(
+    /// Removes a waiter from its queues, and schedules those in which it was first, except `but`, which the caller serves. O(its keys).
+    pub(in crate::engine) fn leave_queues(
         &mut self,
-        left: &[Id<Name>],
+        waiter: Id<Waiter>,
         but: Option<Id<Name>>,
-    ) {
-        for name in left.iter().filter(|name| Some(**name) != but) {
+    ) -> Waiter {
+        let names = self.queues.names_of(waiter);
+        let first_in = names.filter(|name| self.queues.head(&self.keys, *name) == Some(waiter));
+        let first_in: Few<_> = first_in.collect();
+        let (asked, waiter) = self.dequeue(waiter);
+        for name in first_in.iter().filter(|name| Some(**name) != but) {
             self.mark_ready(*name);
+        }
+        for name in asked.iter().filter(|name| Some(**name) != but) {
             self.keys.remove_name_if_unreferenced(*name);
         }
+        waiter
     }
 
     /// Whether a waiter is at the head of each of its queues and can be granted all of its keys.
