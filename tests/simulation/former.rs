@@ -1637,3 +1637,41 @@ fn waits_end_in_slices() {
     server.pass(0);
     assert_eq!(server.engine.gauges().waiters, 0);
 }
+
+/// It waited for its own session's hold, which came there by a rename; then it is another one's.
+#[test]
+fn who_leaves_its_session_waits_for_it_no_more() {
+    let leave: [fn(&mut Server); 2] = [
+        |server| server.tell(Event::Detach { client: client(1) }),
+        |server| assert_eq!(server.resume(3, 1), Reply::Integer(1)),
+    ];
+    for leave in leave {
+        let mut server = Server::default();
+        server.start(1, 1);
+        server.acquire(1, "a", Mode::Shared);
+        server.acquire(2, "k", LOCK);
+        let (limit_ms, push) = (None, true);
+        server.tell(Event::Acquire(Acquire {
+            client: client(1),
+            seen: &[KeySnapshot {
+                key: key("k"),
+                state: KeyState::Lock,
+            }],
+            terms: Terms::of(Mode::Shared),
+            value: b"",
+            wait: Some(Wait { limit_ms, push }),
+            form: Form::Lock,
+            in_command: true,
+        }));
+        server.tell(Event::MovedFrom { key: key("a") });
+        server.tell(Event::MovedTo {
+            key: key("k"),
+            by: Cause::Server,
+        });
+        server.work();
+        assert_eq!(server.engine.gauges().waiters, 1);
+        leave(&mut server);
+        server.work();
+        assert_eq!(server.engine.gauges().waiters, 0);
+    }
+}

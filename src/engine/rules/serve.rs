@@ -6,7 +6,7 @@ use crate::engine::limits::STEPS_PER_GRANT;
 use crate::engine::rules::grant::Making;
 use crate::engine::state::holds::Grant;
 use crate::engine::state::queues::Request;
-use crate::engine::state::rows::{HeldKey, Hold, Name, Waiter};
+use crate::engine::state::rows::{Client, HeldKey, Hold, Name, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
 use crate::engine::tables::Engine;
@@ -339,6 +339,22 @@ impl Engine {
             self.keys.remove_name_if_unreferenced(*name);
         }
         waiter
+    }
+
+    /// The connection is out of its session: those of its waits that are first may have waited for a hold of that session, which is
+    /// another owner's now. O(its waits), within the budget.
+    pub(in crate::engine) fn mark_own_waits_ready(&mut self, connection: Id<Client>) {
+        let waits = self.queues.of_client(&self.clients, connection);
+        let waits: Vec<_> = waits.take(self.budget.left()).collect();
+        self.budget.spend(waits.len());
+        for waiter in waits {
+            let names: Few<_> = self.queues.names_of(waiter).collect();
+            for name in &*names {
+                if self.queues.head(&self.keys, *name) == Some(waiter) {
+                    self.mark_ready(*name);
+                }
+            }
+        }
     }
 
     /// Whether a waiter is at the head of each of its queues and can be granted all of its keys.

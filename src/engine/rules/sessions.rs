@@ -87,10 +87,14 @@ impl Engine {
         let session = session.filter(|session| !self.sessions.is_over(*session, self.now));
         let session = session.ok_or(Refusal::NoSession)?;
         let connection = self.client_record(client, effects);
-        if let Some(previous) = self.clients[session].attached() {
+        let previous = self.clients[session].attached();
+        if let Some(previous) = previous {
             self.withdraw_asked_by(self.clients[previous].id, effects);
         }
         self.clients.detach(session);
+        if let Some(previous) = previous {
+            self.mark_own_waits_ready(previous);
+        }
         self.attach_session(session, connection, notify, effects);
         Ok(session)
     }
@@ -158,7 +162,7 @@ impl Engine {
     }
 
     /// Detaches a connection from its session, whose grace begins. The connection's waits are its own again. O(1), and its
-    /// pending grants within the budget.
+    /// waits and pending grants within the budget.
     pub(in crate::engine) fn detach(&mut self, client: ClientId, effects: &mut Vec<Effect>) {
         self.sweep_holds_by(client, effects);
         let connection = self.clients.find(client);
@@ -168,6 +172,9 @@ impl Engine {
         self.withdraw_asked_by(client, effects);
         let count = self.clients[session].hold_count.into();
         self.begin_grace(session);
+        if let Some(connection) = connection {
+            self.mark_own_waits_ready(connection);
+        }
         effects.push(Effect::Reply(Reply::Integer(count)));
     }
 
