@@ -31,6 +31,7 @@
 #define hi_calloc vk_calloc
 #define hi_free vk_free
 #define hi_realloc vk_realloc
+#define REDIS_ERR_EOF VALKEY_ERR_EOF
 #define REDIS_OK VALKEY_OK
 #define REDIS_CONN_UNIX VALKEY_CONN_UNIX
 #define REDIS_REPLY_ARRAY VALKEY_REPLY_ARRAY
@@ -2279,11 +2280,18 @@ static void read_clocks(tether *t, struct stamp *now) {
                           (double)boot.tv_sec * 1e3 + (double)boot.tv_nsec / 1e6};
 }
 
+/* Calls wire_gone: at once, or after the callback that runs now. For that, hiredis looks at its mark only after a
+ * reply; after a push, it is the reader's error by which it ends the connection. */
+static void free_context(redisAsyncContext *ac) {
+    ac->c.reader->err = REDIS_ERR_EOF;
+    redisAsyncFree(ac);
+}
+
 static void close_wire(tether *t) {
     struct wire *wire = t->wire;
     t->wire = NULL;
     if (wire)
-        redisAsyncFree(wire->ac); /* which calls wire_gone, at once or after the callback that runs now */
+        free_context(wire->ac);
 }
 
 /* hiredis frees the context: the connection ended, could not be opened, or was closed here. */
@@ -2453,7 +2461,7 @@ long tether_tick(tether *t) {
         struct wire *wire = AT(struct wire, link, at);
         double stays = wire->stays > 0 ? wire->stays - elapsed(t, wire->since) : INFINITY;
         if (stays <= 0)
-            redisAsyncFree(wire->ac);
+            free_context(wire->ac);
         else
             left = fmin(left, wire == t->wire && t->link == OPENING ? CONNECT_WITHIN - elapsed(t, wire->since) : stays);
     }
@@ -2534,7 +2542,7 @@ static void destroy(tether *t) {
             wire->ac->dataCleanup = NULL;
             hi_free(wire);
         } else {
-            redisAsyncFree(wire->ac);
+            free_context(wire->ac);
         }
     }
     cut(t);

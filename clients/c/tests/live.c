@@ -157,6 +157,75 @@ static void callbacks_may_call_anything(void) {
     port = right;
 }
 
+/* Ends the client in the callback of one event. */
+struct ending {
+    struct heard heard;
+    tether_kind at;
+    bool is_freed;
+};
+
+static void end_client(struct ending *ending, const tether_event *event) {
+    hear(&ending->heard, event);
+    if (event->kind != ending->at)
+        return;
+    if (ending->is_freed) {
+        tether_free(t);
+        t = new_client();
+    } else {
+        tether_close(t);
+    }
+}
+
+static void end_at_lock(tether_lock *lock, const tether_event *event, void *ending) {
+    (void)lock;
+    end_client(ending, event);
+}
+
+static void end_at_watch(tether_watch *watch, const tether_event *event, void *ending) {
+    (void)watch;
+    end_client(ending, event);
+}
+
+static void soon_free(const char *info) {
+    for (int turns = 0; ask(info) && turns < 400; turns++) /* of 5 ms */
+        turn();
+    assert(ask(info) == 0);
+}
+
+/* No reply is due after the push in whose callback the client ends: what is held is free all the same. */
+static void ends_in_callbacks_of_pushes(void) {
+    const tether_kind kinds[] = {TETHER_GRANTED, TETHER_REFUSED, TETHER_LOST, TETHER_ADDED};
+    for (int at = 0; at < 8; at++) {
+        struct heard held = {0};
+        struct ending ending = {.at = kinds[at / 2], .is_freed = at % 2};
+        tether_lock *lock = tether_acquire(t, tether_text("held"), &for_ever, on_lock, &held);
+        if (ending.at == TETHER_GRANTED || ending.at == TETHER_REFUSED)
+            ask("LOCK.ACQUIRE k");
+        if (ending.at == TETHER_ADDED)
+            tether_watch_key(t, tether_text("k"), end_at_watch, &ending);
+        else
+            tether_acquire(t, tether_text("k"), &(tether_terms){.wait = ending.at == TETHER_REFUSED ? 300 : 60000},
+                           end_at_lock, &ending);
+        until(&held, TETHER_GRANTED);
+        tether_check_server(lock);
+        until(&held, TETHER_CHECKED); /* and all that was sent before is answered */
+        assert(ending.heard.times[ending.at] == 0);
+        if (ending.at == TETHER_GRANTED)
+            ask("LOCK.RELEASE k");
+        if (ending.at == TETHER_LOST)
+            ask("DEL k");
+        if (ending.at == TETHER_ADDED)
+            ask("LOCK.ACQUIRE k");
+        until(&ending.heard, ending.at);
+        soon_free("LOCK.INFO held");
+        if (!ending.is_freed) {
+            tether_free(t);
+            t = new_client();
+        }
+        ask("LOCK.RELEASE k");
+    }
+}
+
 static void nobody(tether_lock *lock, const tether_event *event, void *user) {
     (void)lock;
     (void)event;
@@ -260,6 +329,7 @@ static const struct {
     void (*run)(void);
 } tests[] = {{"names_are_bytes", names_are_bytes},
              {"callbacks_may_call_anything", callbacks_may_call_anything},
+             {"ends_in_callbacks_of_pushes", ends_in_callbacks_of_pushes},
              {"cancels_leave_nobody", cancels_leave_nobody},
              {"child_has_nothing", child_has_nothing},
              {"what_is_over_is_not_released", what_is_over_is_not_released},
