@@ -216,6 +216,7 @@ struct request {
     int references; /* t->requests, and commands without an answer */
     enum phase phase;
     bool is_temporary, is_named, is_given_up, was_granted, has_waited;
+    bool is_doubtful; /* of the check whose answers come in, one was a refusal */
     tether_terms terms;
     tether_bytes label, value, task;
     struct stamp began, lease_from;
@@ -2091,19 +2092,24 @@ void tether_extend(tether_lock *lock, double lease) {
     leave(t);
 }
 
+/* The answers of one check come one after the other, in the order of the keys. */
 static void checked(struct command *command, const redisReply *reply) {
     struct request *request = command->request;
+    bool was_doubtful = request->is_doubtful && command->place != request->places;
     char code[WORD];
     set_word(code, code_of(reply));
     if (request->phase != HELD)
         return;
-    if (strcmp(code, "STALE") == 0)
+    request->is_doubtful = was_doubtful || is_error(reply);
+    if (strcmp(code, "STALE") == 0) { /* Perhaps its key was renamed, as in P-LEASE-3. */
         lose_place(command->place, "stale");
-    else if (is_error(reply))
+        look(command->t);
+    } else if (is_error(reply) && !was_doubtful) {
         tell_all(request,
                  (tether_event){.kind = TETHER_NOT_CHECKED, .error = "refused", .code = code, .text = reply->str});
-    else if (command->place == &request->places[request->count - 1])
+    } else if (!request->is_doubtful && command->place == &request->places[request->count - 1]) {
         tell_all(request, (tether_event){.kind = TETHER_CHECKED});
+    }
 }
 
 /* P-GUARD-2 */

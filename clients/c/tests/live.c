@@ -257,6 +257,46 @@ static void cancels_leave_nobody(void) {
         turn();
 }
 
+/* A key that was renamed is held on under its new name, by nobody who knows. */
+static void stale_is_released(void) {
+    tether_bytes keys[] = {tether_text("k"), tether_text("l")};
+    for (size_t count = 1; count <= 2; count++) {
+        struct heard heard = {0};
+        tether_lock *held = tether_acquire_all(t, keys, count, &for_ever, on_lock, &heard);
+        until(&heard, TETHER_GRANTED);
+        ask("RENAME k renamed");
+        tether_check_server(held);
+        until(&heard, TETHER_LOST);
+        assert(heard.times[TETHER_CHECKED] == 0);
+        soon_free("LOCK.INFO renamed");
+        soon_free("LOCK.INFO l");
+    }
+}
+
+/* One of two keys may not be read, or neither. */
+static void check_says_one_thing(void) {
+    const char *unread[] = {"ACL SETUSER u resetkeys ~l", "ACL SETUSER u resetkeys ~k", "ACL SETUSER u resetkeys"};
+    tether_bytes keys[] = {tether_text("k"), tether_text("l")};
+    struct heard heard = {0};
+    ask("ACL SETUSER u on >p ~* +@all");
+    tether_free(t);
+    t = tether_new(&(tether_options){.connect = connect_to, .username = "u", .password = "p"});
+    tether_lock *held = tether_acquire_all(t, keys, 2, &for_ever, on_lock, &heard);
+    until(&heard, TETHER_GRANTED);
+    for (int at = 0; at < 3; at++) {
+        ask(unread[at]);
+        tether_check_server(held);
+        until(&heard, TETHER_NOT_CHECKED);
+        assert(strcmp(heard.code, "NOPERM") == 0);
+        ask("ACL SETUSER u ~*");
+        tether_check_server(held);
+        until(&heard, TETHER_CHECKED);
+        assert(heard.times[TETHER_NOT_CHECKED] == 1 && heard.times[TETHER_CHECKED] == 1);
+        heard.times[TETHER_NOT_CHECKED] = heard.times[TETHER_CHECKED] = 0;
+    }
+    ask("ACL DELUSER u");
+}
+
 static void in_child(void) { tether_forked(t); }
 
 /* The parent's lock stays, and ends with the parent although the child lives (conform: fork). */
@@ -330,6 +370,8 @@ static const struct {
 } tests[] = {{"names_are_bytes", names_are_bytes},
              {"callbacks_may_call_anything", callbacks_may_call_anything},
              {"ends_in_callbacks_of_pushes", ends_in_callbacks_of_pushes},
+             {"stale_is_released", stale_is_released},
+             {"check_says_one_thing", check_says_one_thing},
              {"cancels_leave_nobody", cancels_leave_nobody},
              {"child_has_nothing", child_has_nothing},
              {"what_is_over_is_not_released", what_is_over_is_not_released},
