@@ -260,7 +260,8 @@ struct watched {
     struct link link, bucket, watches;
     tether_bytes key;
     enum { W_ASKED, W_KNOWN, W_LEAVING } phase;
-    bool is_on_wire, is_there;
+    bool is_on_wire; /* the command, also after a push has answered it */
+    bool is_there;
 };
 
 struct member {
@@ -1335,6 +1336,8 @@ static void unwatched(struct command *command, const redisReply *reply) {
 }
 
 static void send_unwatch(tether *t, struct watched *watched) {
+    if (watched->is_on_wire)
+        return;
     watched->phase = W_LEAVING;
     watched->is_on_wire = true;
     send_word(t, "UNWATCHEX", watched->key, unwatched)->watched = watched;
@@ -1352,9 +1355,10 @@ static void watch_answered(struct command *command, const redisReply *reply) {
     struct watched *watched = command->watched;
     char code[WORD];
     watched->is_on_wire = false;
-    if (watched->phase != W_ASKED) /* A push said it before (P-WATCH-2). */
-        return;
-    if (!is_error(reply)) {
+    if (watched->phase == W_KNOWN) { /* A push said it before (P-WATCH-2). */
+        if (is_empty(&watched->watches))
+            send_unwatch(command->t, watched);
+    } else if (!is_error(reply)) {
         state_known(command->t, watched, is(text_of(reply), "EXIST"));
     } else if (kind_of(code_of(reply)) == MOMENTARY && !is_empty(&watched->watches)) {
         try_again(command->t);

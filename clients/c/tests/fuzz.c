@@ -145,10 +145,11 @@ static void put_frame(int depth) {
     } else if (depth == 0) {
         put(">%d\r\n", dice(9) ? 3 : 2);
         struct request *request = dice(3) ? any_request() : NULL;
-        put_text(request ? (request->is_temporary ? "settp" : "lock")
-                         : PICK("lock", "settp", "watchex", "watchex", "watchtp", "watchtp", "later"));
+        const char *whose = request ? (request->is_temporary ? "settp" : "lock")
+                                    : PICK("lock", "settp", "watchex", "watchex", "watchtp", "watchtp", "later");
+        put_text(whose);
         request &&dice(9) ? put_bytes(request->places[0].key) : put_text(key());
-        put_said(request);
+        strcmp(whose, "watchex") == 0 && dice(9) ? put_text(PICK("ADD", "DEL")) : put_said(request);
     } else {
         put("_\r\n");
     }
@@ -268,10 +269,15 @@ static void call_any(void) {
 
 static void still(tether *of, struct stamp *now) { (void)of, (void)now; }
 static void send_nowhere(tether *of, int argc, const char **argv, const size_t *argvlen) {
-    (void)of;
     for (int at = 0; at < argc; at++)
         if (argvlen[at] && memchr(argv[at], 1, argvlen[at]))
             abort();
+    bool is_watch = strcmp(argv[0], "WATCHEX") == 0 || strcmp(argv[0], "UNWATCHEX") == 0;
+    EACH(at, &of->commands) { /* P-WATCH-1; the new command does not know its key yet */
+        const struct watched *open = AT(struct command, link, at)->watched;
+        if (is_watch && open && same(open->key, (tether_bytes){argv[1], argvlen[1]}))
+            abort();
+    }
 }
 static void order_nothing(tether *of, enum order order, double after) { (void)of, (void)order, (void)after; }
 static void do_nothing(tether *of) { (void)of; }
