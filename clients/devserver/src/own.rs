@@ -89,8 +89,9 @@ fn refused(machine: &Machine, spec: &Spec) -> Option<String> {
 
 impl<'a> Caller<'_, 'a> {
     fn before(&mut self) {
-        if self.spec.access == Access::Release && self.machine.refuses.is_some() {
-            self.machine.handle(Event::WritesRefused);
+        if self.spec.access == Access::Release {
+            let accepted = self.machine.refuses.is_none();
+            self.machine.handle(Event::Writes { accepted });
         }
         let now = self.machine.now();
         let is_over = self
