@@ -87,6 +87,16 @@ pub enum Until {
     Later,
 }
 
+/// What pushes are checked against that were queued in a transaction.
+pub trait Facts {
+    /// Whether a client watches a prefix that this is about.
+    fn wants(&self, client: ClientId, push: &Push) -> bool;
+    /// Whether a client has a key as it was granted with this token. O(1).
+    fn holds(&self, client: ClientId, push: &Push, token: Token) -> bool;
+    /// The tokens with which all that a client holds was granted: its keys may have other names now. O(its holds).
+    fn granted(&self, client: ClientId) -> HashSet<Token>;
+}
+
 /// A client's withheld pushes.
 #[derive(Default)]
 struct Kept {
@@ -203,8 +213,8 @@ impl Outbox {
     }
 
     /// Takes all queued pushes.
-    pub fn take(&mut self, holds: impl Fn(ClientId, &Push, Token) -> bool) -> VecDeque<Run> {
-        self.drop_stale(holds);
+    pub fn take(&mut self, facts: &impl Facts) -> VecDeque<Run> {
+        self.drop_stale(facts);
         self.count = 0;
         self.bytes = 0;
         self.shares.clear();
@@ -212,12 +222,8 @@ impl Outbox {
     }
 
     /// Takes one client's queued pushes, in order.
-    pub fn take_fresh_for(
-        &mut self,
-        client: ClientId,
-        holds: impl Fn(ClientId, &Push, Token) -> bool,
-    ) -> Vec<Push> {
-        self.drop_stale(holds);
+    pub fn take_fresh_for(&mut self, client: ClientId, facts: &impl Facts) -> Vec<Push> {
+        self.drop_stale(facts);
         self.take_for(client)
     }
 
@@ -241,18 +247,18 @@ impl Outbox {
         }
     }
 
-    fn drop_stale(&mut self, holds: impl Fn(ClientId, &Push, Token) -> bool) {
+    fn drop_stale(&mut self, facts: &impl Facts) {
         let cancelled = std::mem::take(&mut self.cancelled);
         if !cancelled.is_empty() {
             self.retain(|number, id, push| !cancelled.has(number, id, push));
         }
         let in_exec = std::mem::take(&mut self.in_exec);
         if std::mem::take(&mut self.grants_in_exec) {
-            self.drop_released_grants(&in_exec, &holds);
+            self.drop_released_grants(&in_exec, facts);
         }
         if std::mem::take(&mut self.sights_in_exec) {
             // The same transaction may have ended the watch of a prefix.
-            self.retain(|_, id, push| !is_sight(push) || holds(id, push, Token::default()));
+            self.retain(|_, id, push| !is_sight(push) || facts.wants(id, push));
         }
     }
 
@@ -272,15 +278,19 @@ impl Outbox {
 
     /// Drops queued grants that the same transaction has released: its replies say so, and no push says that they were
     /// lost. Grants to other clients are sent: they have not seen those replies, and may no longer hold the key only
-    /// because their session has moved.
-    fn drop_released_grants(
-        &mut self,
-        in_exec: &HashSet<ClientId>,
-        holds: impl Fn(ClientId, &Push, Token) -> bool,
-    ) {
+    /// because their session has moved. O(queued pushes, and the holds of each client that lacks what it was granted).
+    fn drop_released_grants(&mut self, in_exec: &HashSet<ClientId>, facts: &impl Facts) {
         let is_anothers = |client| !in_exec.is_empty() && !in_exec.contains(&client);
         let hold =
             |client: ClientId, push: &Push| (client, push.key.clone(), push.label().to_vec());
+        let mut granted = HashMap::new();
+        let mut holds = |client, push: &Push, token| {
+            facts.holds(client, push, token) || {
+                let granted = granted.entry(client);
+                let granted = granted.or_insert_with(|| facts.granted(client));
+                granted.contains(&token)
+            }
+        };
         let mut lost = HashSet::new();
         let mut is_sent = |client, push: &Push| match push.news() {
             News::Lost(..) => {

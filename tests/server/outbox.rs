@@ -2,6 +2,7 @@
 //! command is over by one of ours: what is within both arrives, in order, and whose pushes are over one is closed.
 
 use crate::harness::*;
+use std::time::Duration;
 
 const LIMIT: usize = 256 << 10;
 const LIMITED: &str = "client-output-buffer-limit normal 256kb 0 0 pubsub 1mb 0 0";
@@ -272,4 +273,43 @@ fn who_flushes_what_it_watches_hears_of_as_much_as_its_limit_allows() {
         true
     });
     assert_is_the_limit(most, frame, LIMIT);
+}
+
+const HANDOVERS: usize = 2000;
+
+/// How long the server is at work for a transaction in which a lock goes from label to label of one connection, each of which
+/// gives it back, while that connection has so many other locks.
+fn work_of_given_back_grants(others: usize) -> Duration {
+    let server = Server::start();
+    let mut client = server.resp3();
+    let mut run_each = |commands: Vec<String>| {
+        let commands: Vec<_> = commands.iter().map(String::as_str).collect();
+        commands.chunks(500).for_each(|some| client.run_all(some));
+    };
+    run_each({ 0..others }.map(|n| format!("LOCK.ACQUIRE {n}")).collect());
+    let requests = { 0..HANDOVERS }.map(|n| match n {
+        0 => "LOCK.ACQUIRE l OWNER 0".to_owned(),
+        _ => format!("LOCK.ACQUIRE l OWNER {n} WAIT 0 PUSH"),
+    });
+    run_each(requests.collect());
+    let releases = { 0..HANDOVERS }.map(|n| format!("LOCK.RELEASE l OWNER {n}"));
+    run_each([vec!["MULTI".to_owned()], releases.collect()].concat());
+    let before = server.time_at_work();
+    let replies = client.run("EXEC");
+    assert_eq!(replies.items(), vec![int(0); HANDOVERS]);
+    let after = server.time_at_work();
+    assert_eq!(server.settled(&mut client), [""; 0]);
+    after
+        .zip(before)
+        .map_or(Duration::ZERO, |(after, before)| after - before)
+}
+
+#[test]
+fn what_a_transaction_gives_back_of_its_grants_costs_no_more_for_who_has_much() {
+    let [without, with] = [0, 32_000].map(work_of_given_back_grants);
+    say(&format!("{without:?} at work; {with:?} with many locks"));
+    assert!(
+        with < 4 * without + Duration::from_millis(10),
+        "{without:?}, {with:?}"
+    );
 }

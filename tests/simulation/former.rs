@@ -1047,18 +1047,23 @@ fn a_grant_is_its_owners_under_whatever_name() {
     let Reply::Integer(token) = server.acquire(1, "a", LOCK) else {
         panic!("it is free");
     };
-    let holds_as = |server: &Server, number, name, token| {
-        server
-            .engine
-            .holds_as(client(number), key(name), Token(token))
+    let has = |server: &Server, number, token| {
+        let granted = server.engine.granted(client(number));
+        granted.contains(&Token(token))
+    };
+    let has_as = |server: &Server, name, label, token| {
+        let (key, token) = (key(name), Token(token));
+        server.engine.holds_as(client(1), key, label, token)
     };
     let token = token as u64;
-    assert!(holds_as(&server, 1, "a", token));
-    assert!(!holds_as(&server, 1, "a", token - 1) && !holds_as(&server, 2, "a", token));
+    assert!(has(&server, 1, token) && has_as(&server, "a", b"", token));
+    assert!(!has(&server, 1, token - 1) && !has_as(&server, "a", b"", token - 1));
+    assert!(!has(&server, 2, token) && !has_as(&server, "a", b"label", token));
     server.tell(Event::MovedFrom { key: key("a") });
     let by = Cause::Client(client(2));
     server.tell(Event::MovedTo { key: key("b"), by });
-    assert!(holds_as(&server, 1, "a", token) && holds_as(&server, 1, "b", token));
+    assert!(has(&server, 1, token) && has_as(&server, "b", b"", token));
+    assert!(!has_as(&server, "a", b"", token));
     let (key, all, label) = (key("b"), true, b"".as_slice());
     let client = client(1);
     server.tell(Event::Release {
@@ -1067,7 +1072,7 @@ fn a_grant_is_its_owners_under_whatever_name() {
         label,
         all,
     });
-    assert!(!holds_as(&server, 1, "a", token));
+    assert!(!has(&server, 1, token));
 }
 
 /// Nothing is left of a wait, and a lock whose lease is over is nobody's, though it has not ended yet.

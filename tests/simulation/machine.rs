@@ -388,7 +388,7 @@ impl Machine {
             let next = all[at + 1..].iter().find(is_same);
             let is_lost = next.is_some_and(|(_, next)| matches!(next.news(), News::Lost(..)));
             let is_anothers = gives_back.is_some_and(|client| client != to[0]);
-            is_lost || is_anothers || self.engine.holds_as(to[0], push.key.as_key(), token)
+            is_lost || is_anothers || self.engine.granted(to[0]).contains(&token)
         };
         let told = (0..all.len()).filter(|at| is_told(*at));
         told.map(|at| all[at].clone()).collect()

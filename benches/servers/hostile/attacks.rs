@@ -137,6 +137,20 @@ pub const ATTACKS: &[Attack] = &[
             ground.once(by, "LOCK.CANCEL l")
         },
     ),
+    single(
+        "a transaction that gives back what it is granted, by who has very many locks",
+        |ground| {
+            const LABELS: usize = 200;
+            let by = locks(ground);
+            ground.run(by, "LOCK.ACQUIRE own OWNER 0");
+            let waits = (1..LABELS).map(|n| format!("LOCK.ACQUIRE own OWNER {n} WAIT 0 PUSH"));
+            ground.run_each(by, waits);
+            ground.run(by, "MULTI");
+            let releases = (0..LABELS).map(|n| format!("LOCK.RELEASE own OWNER {n}"));
+            ground.run_each(by, releases);
+            ground.once(by, "EXEC")
+        },
+    ),
     single("LOCK.CANCEL of one request for 1,024 keys", |ground| {
         let [_, by] = waits_for_many_keys(ground);
         ground.once(by, "LOCK.CANCEL 0:0")

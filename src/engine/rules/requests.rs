@@ -7,6 +7,7 @@ use crate::engine::state::rows::{Client, Hold, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Key, Kind, Token};
+use hashbrown::HashSet;
 
 impl Engine {
     /// DELTP: releases temporary keys and cancels waits for them.
@@ -79,23 +80,22 @@ impl Engine {
         (!self.is_over(hold)).then_some(self.holds[hold].token)
     }
 
-    /// Whether this connection or its session has the hold granted with this token, at this key or at another one after a rename.
-    /// O(holders), or O(its holds) if it does not hold the key.
-    pub fn holds_as(&self, client: ClientId, key: Key<'_>, token: Token) -> bool {
+    /// Whether a connection or its session has the hold of this key and label that was granted with this token. O(1).
+    pub fn holds_as(&self, client: ClientId, key: Key<'_>, label: &[u8], token: Token) -> bool {
+        let client = self.clients.find(client);
+        let hold = client.and_then(|client| self.hold_of_record(client, key, label));
+        hold.is_some_and(|hold| self.holds.granted_as(hold) == token)
+    }
+
+    /// The tokens with which all holds of a connection or its session were granted. O(its holds).
+    pub fn granted(&self, client: ClientId) -> HashSet<Token> {
         let Some(client) = self.clients.find(client) else {
-            return false;
+            return HashSet::new();
         };
         let owner = self.clients.owner(client);
-        let is_it = |id: Id<Hold>| {
-            let hold = &self.holds[id];
-            let is_same = self.holds.granted_as(id) == token;
-            hold.client == owner && is_same && !self.keys.is_retired(hold.key)
-        };
-        let here = self.keys.find_held(key).is_some_and(|key| {
-            let mut holds = self.holds.all_of_key(&self.keys, key);
-            holds.any(is_it)
-        });
-        here || self.holds.of_client(&self.clients, owner).any(is_it)
+        let holds = self.holds.of_client(&self.clients, owner);
+        let current = holds.filter(|hold| !self.keys.is_retired(self.holds[*hold].key));
+        current.map(|hold| self.holds.granted_as(hold)).collect()
     }
 
     /// LOCK.RELEASE. With `all` nothing of the lock is left to the owner: no hold at any depth, no pending grant, no wait.

@@ -10,9 +10,9 @@
 //! its memory; pushes to the client that sent it wait for that. Pushes to many clients are batched for a moment on all
 //! servers, since more may follow.
 
-use crate::engine::{ClientId, Key, News, Push, Token};
+use crate::engine::{ClientId, Key, Push, Token};
 use crate::policy::attribution::field;
-use crate::policy::outbox::{BYTES_MAX, Circumstances, Outbox, Post, Run, Until};
+use crate::policy::outbox::{BYTES_MAX, Circumstances, Facts, Outbox, Post, Run, Until};
 use crate::shell::callbacks::call_after_command;
 use crate::shell::delivery::frames;
 use crate::shell::state::shell;
@@ -20,6 +20,7 @@ use crate::shell::sys::at_end::{AtEnd, meanwhile};
 use crate::shell::sys::raw::{self, Ctx};
 use crate::shell::sys::shim::{self, Frames};
 use crate::shell::timer;
+use hashbrown::HashSet;
 
 /// A flush is in progress, and the server may reply to it later.
 pub fn expect_late_flush_reply() {
@@ -92,7 +93,7 @@ pub fn send_before(ctx: Ctx<'_>, client: ClientId) {
     send_withheld(ctx);
     if !shell().server.get().pushes_before_reply {
         let outbox = &shell().outbox;
-        for push in outbox.with_mut(|outbox| outbox.take_fresh_for(client, holds)) {
+        for push in outbox.with_mut(|outbox| outbox.take_fresh_for(client, &Known)) {
             write_in_front(ctx, client, push);
         }
     }
@@ -120,7 +121,7 @@ pub fn send_before_answer(ctx: Ctx<'_>, client: ClientId) {
 fn send_others(ctx: Ctx<'_>) {
     shell().pushes_soon.set(false);
     let outbox = &shell().outbox;
-    for Run { to, pushes, .. } in outbox.with_mut(|outbox| outbox.take(holds)) {
+    for Run { to, pushes, .. } in outbox.with_mut(|outbox| outbox.take(&Known)) {
         write(ctx, &to, &pushes);
     }
     if outbox.with(Outbox::is_any_over_limit) {
@@ -128,13 +129,23 @@ fn send_others(ctx: Ctx<'_>) {
     }
 }
 
-/// Whether a client still holds what it was granted, or watches what this is about.
-fn holds(client: ClientId, push: &Push, token: Token) -> bool {
-    let key = push.key.as_key();
-    shell().engine.with(|engine| match push.news() {
-        News::Presence(_) => engine.wants(client, push),
-        _ => engine.holds_as(client, key, token),
-    })
+/// What the engine knows now.
+struct Known;
+
+impl Facts for Known {
+    fn wants(&self, client: ClientId, push: &Push) -> bool {
+        shell().engine.with(|engine| engine.wants(client, push))
+    }
+
+    fn holds(&self, client: ClientId, push: &Push, token: Token) -> bool {
+        let (key, label) = (push.key.as_key(), push.label());
+        let engine = &shell().engine;
+        engine.with(|engine| engine.holds_as(client, key, label, token))
+    }
+
+    fn granted(&self, client: ClientId) -> HashSet<Token> {
+        shell().engine.with(|engine| engine.granted(client))
+    }
 }
 
 /// Closes the clients for which too much was queued. Call it when no command is executing: during the client's own command
