@@ -205,7 +205,7 @@ impl SlotSet {
         Some(SlotSet::of_line(line.unwrap_or(own)))
     }
 
-    fn add(&mut self, first: u64, last: u64) {
+    pub fn add(&mut self, first: u64, last: u64) {
         for slot in first..=last.min(SLOTS as u64 - 1) {
             self.0[slot as usize / 64] |= 1 << (slot % 64);
         }
@@ -279,7 +279,7 @@ pub fn is_replica(nodes: &str) -> bool {
 }
 
 /// The first and the last slot.
-type SlotRange = (u64, u64);
+pub type SlotRange = (u64, u64);
 
 /// What a node's line says of slots.
 #[derive(Debug, PartialEq, Eq)]

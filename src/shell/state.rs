@@ -11,7 +11,7 @@ use crate::policy::recheck::Queue;
 use crate::policy::release::Release;
 use crate::policy::rights::{Rights, Sights};
 use crate::policy::server::{Server, Wanted};
-use crate::policy::slots::{ServedSlots, Slots};
+use crate::policy::slots::{ServedSlots, SlotSet, Slots};
 use crate::shell::sys::main_thread::MainThread;
 use crate::shell::sys::raw::{
     BlockHandle, CommandFilter, Ctx, Job, OnAbandoned, OnAnswer, OnKey, ServerEvent, Text, Timer,
@@ -152,8 +152,8 @@ pub struct Shell {
     pub sights: Scoped<Sights>,
     /// Of this turn of the server's event loop.
     pub pages: Cell<Pages>,
-    /// Keys of migrated slots may have been deleted since the last recheck.
-    pub trims: Cell<bool>,
+    /// Migrated slots whose keys may have been deleted since the last recheck.
+    pub trimmed: Cell<Option<SlotSet>>,
     pub settings: Cell<Settings>,
     /// `tether.qualified`: the build ids of servers that have qualified.
     pub qualified: Scoped<Vec<String>>,

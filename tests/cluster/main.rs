@@ -2,6 +2,8 @@
 //! held, watched and waited for. Each test owns its servers (see `harness`).
 
 mod acknowledged;
+#[cfg(target_os = "linux")]
+mod ahead;
 mod atomic;
 mod backstop;
 mod campaign;

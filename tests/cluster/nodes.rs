@@ -111,21 +111,26 @@ impl Cluster {
     }
 
     fn unconnected(count: usize, lines: &[&str]) -> Cluster {
-        let start = || {
-            let bus = format!("cluster-port {}", free_port());
-            let mut all = vec!["cluster-enabled yes", NODE_TIMEOUT, ALWAYS_VALID, &bus];
-            all.extend(lines);
-            Server::with(&all)
-        };
-        let servers = (0..count).map(|_| start()).collect();
+        let servers = (0..count).map(|_| unconnected(lines, Server::with));
+        let servers = servers.collect();
         let _turn = None;
         Cluster { servers, _turn }
     }
 
     /// Gives one of the masters a replica: its number, once it has all that its master has.
     pub fn add_replica(&mut self, of: usize, lines: &[&str]) -> usize {
+        self.add(of, unconnected(lines, Server::with))
+    }
+
+    /// One that goes by this wall clock.
+    #[cfg(target_os = "linux")]
+    pub fn add_replica_by_clock(&mut self, of: usize, clock: &Clock) -> usize {
+        let start = |lines: &[&str]| Server::by_clock(clock, lines);
+        self.add(of, unconnected(&[], start))
+    }
+
+    fn add(&mut self, of: usize, added: Server) -> usize {
         let number = self.servers.len();
-        let added = Cluster::unconnected(1, lines).servers.remove(0);
         let master = self.id(of);
         let mut client = added.resp2();
         meet(&mut client, &self.servers[of]);
@@ -254,6 +259,14 @@ impl Cluster {
             client.run(&format!("CLUSTER SETSLOT {slot} NODE {target}"));
         }
     }
+}
+
+/// A server of a cluster that knows no other yet.
+fn unconnected(lines: &[&str], start: impl Fn(&[&str]) -> Server) -> Server {
+    let bus = format!("cluster-port {}", free_port());
+    let mut all = vec!["cluster-enabled yes", NODE_TIMEOUT, ALWAYS_VALID, &bus];
+    all.extend(lines);
+    start(&all)
 }
 
 /// Waits until a replica has all that its master has.

@@ -223,6 +223,17 @@ pub fn recheck_all(ctx: Ctx<'_>, keys: &[KeyBuf]) {
     }
 }
 
+/// Looks up keys that may have gone without an event, with slots that this node or its master had. What readers do not find has gone:
+/// no master says more of it.
+pub fn recheck_gone(ctx: Ctx<'_>, keys: &[KeyBuf]) {
+    for key in keys {
+        let key = key.as_key();
+        if !ctx.exists(key.db, Text::new(key.name).as_str()) {
+            found(ctx, key, KeyState::Absent);
+        }
+    }
+}
+
 /// Looks up one key and handles the result.
 pub fn recheck_now(ctx: Ctx<'_>, key: Key<'_>) {
     let name = Text::new(key.name);

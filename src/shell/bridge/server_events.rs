@@ -50,7 +50,7 @@ pub fn on_event(ctx: Ctx<'_>, event: ServerEvent<'_>) {
             cluster::migrations_changed();
         }
         c::REDISMODULE_EVENT_CLUSTER_SLOT_MIGRATION => on_migration(event),
-        c::REDISMODULE_EVENT_CLUSTER_SLOT_MIGRATION_TRIM => slots::trimmed(),
+        c::REDISMODULE_EVENT_CLUSTER_SLOT_MIGRATION_TRIM => slots::trimmed(&event.slot_ranges()),
         _ => {}
     }
 }

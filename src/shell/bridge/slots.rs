@@ -8,7 +8,7 @@
 //! ever says that its slot is gone: while there is one, also on a replica, the module polls, too.
 
 use crate::engine::{Engine, Event, KeyBuf};
-use crate::policy::slots::{Poll, ServedSlots, SlotSet, is_replica, slot_of};
+use crate::policy::slots::{Poll, ServedSlots, SlotRange, SlotSet, is_replica, slot_of};
 use crate::shell::bridge::recheck;
 use crate::shell::bridge::tell::{handle, redirect_waiters};
 use crate::shell::server::{cluster, writes};
@@ -45,9 +45,13 @@ pub fn check_served(ctx: Ctx<'_>) {
     if !server.is_cluster || !shell.subscribed_to_keys.get() {
         return;
     }
-    let (is_replica, trims) = (shell.is_replica(), shell.trims.take());
-    if is_replica && trims {
-        recheck::recheck_all(ctx, &shell.engine.with(Engine::keys_known));
+    let (is_replica, trimmed) = (shell.is_replica(), shell.trimmed.take());
+    if let (true, Some(trimmed)) = (is_replica, &trimmed) {
+        let known = shell.engine.with(Engine::keys_known).into_iter();
+        let gone: Vec<_> = known
+            .filter(|key| trimmed.has(slot_of(&key.name)))
+            .collect();
+        recheck::recheck_gone(ctx, &gone);
     }
     let watches_prefixes = shell.engine.with(Engine::watches_prefixes);
     if is_replica && !watches_prefixes {
@@ -66,18 +70,18 @@ pub fn check_served(ctx: Ctx<'_>) {
     }
     let Some((slots, importing)) = SlotSet::served(&ctx.cluster_nodes()) else {
         // CLUSTER is renamed: nobody tells which slots are this node's.
-        return shell.trims.set(trims && !is_replica);
+        return shell.trimmed.set(trimmed.filter(|_| !is_replica));
     };
     let lost_some = shell
         .served_slots
         .with_mut(|served| served.polled(now, &slots, importing));
-    let is_any_outside = (lost_some || trims) && !shell.engine.with(Engine::is_idle);
+    let is_any_outside = (lost_some || trimmed.is_some()) && !shell.engine.with(Engine::is_idle);
     let is_done = is_replica || !is_any_outside || end_all_outside(ctx, &slots);
     if lost_some {
         end_prefixes_outside(ctx, &slots);
     }
     if !is_done {
-        shell.trims.set(trims);
+        shell.trimmed.set(trimmed);
         return timer::wake_in_ms(timer::RETRY_MS);
     }
     shell.served_slots.with_mut(|served| served.confirm(slots));
@@ -113,9 +117,13 @@ fn end_all_outside(ctx: Ctx<'_>, slots: &SlotSet) -> bool {
     may_write
 }
 
-/// The server deletes, or has deleted, the keys of migrated slots.
-pub fn trimmed() {
-    shell().trims.set(true);
+/// The server deletes, or has deleted, the keys of these migrated slots.
+pub fn trimmed(ranges: &[SlotRange]) {
+    let mut trimmed = shell().trimmed.take().unwrap_or_default();
+    for (first, last) in ranges {
+        trimmed.add(*first, *last);
+    }
+    shell().trimmed.set(Some(trimmed));
     cluster::slot_config_changes();
 }
 

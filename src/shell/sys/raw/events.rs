@@ -67,13 +67,17 @@ impl<'a> ServerEvent<'a> {
         name.map(|name| unsafe { CStr::from_ptr(name) })
     }
 
-    /// The first and the last slot of each range of a `CLUSTER_SLOT_MIGRATION`.
+    /// The first and the last slot of each range of a `CLUSTER_SLOT_MIGRATION` or a `CLUSTER_SLOT_MIGRATION_TRIM`.
     pub fn slot_ranges(self) -> Vec<(u64, u64)> {
-        // SAFETY: what comes with this event, and in it null or so many ranges.
+        // SAFETY: what comes with these events, and in it null or so many ranges.
         let ranges = unsafe {
-            let info: Option<&c::RedisModuleClusterSlotMigrationInfo> =
+            let moves: Option<&c::RedisModuleClusterSlotMigrationInfo> =
                 self.info(c::REDISMODULE_EVENT_CLUSTER_SLOT_MIGRATION);
-            let all = info.and_then(|info| info.slots.as_ref());
+            let trims: Option<&c::RedisModuleClusterSlotMigrationTrimInfo> =
+                self.info(c::REDISMODULE_EVENT_CLUSTER_SLOT_MIGRATION_TRIM);
+            let moved = moves.map(|info| info.slots);
+            let all = moved.or_else(|| trims.map(|info| info.slots));
+            let all = all.and_then(|all| all.as_ref());
             all.map_or(&[][..], |all| all.ranges.as_slice(all.num_ranges as usize))
         };
         let numbers = ranges.iter();
