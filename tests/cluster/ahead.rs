@@ -75,6 +75,15 @@ impl Line {
     }
 }
 
+#[test]
+fn nor_does_the_name_of_its_master() {
+    let mut line = Line::begin(1);
+    let master = line.cluster.id(0);
+    let mut admin = line.replica().resp2();
+    assert_eq!(admin.run(["CLUSTER", "REPLICATE", &master]), ok());
+    line.assert_all_is_known("its master's name");
+}
+
 /// What was in the slot is forgotten all the same.
 #[test]
 fn nor_does_a_slot_that_moves_in_one_go() {

@@ -172,7 +172,7 @@ fn on_role(ctx: Ctx<'_>, event: ServerEvent<'_>) {
         let redirect = shell().server.get().is_cluster;
         let doubtful = slots::keys_maybe_lost();
         handle(ctx, Event::Demoted { redirect });
-        recheck::recheck_all(ctx, &doubtful);
+        recheck::recheck_gone(ctx, &doubtful);
     } else {
         role::promoted(ctx);
     }

@@ -28,12 +28,13 @@ pub fn forget_served() {
     served.with_mut(|served| *served = ServedSlots::default());
 }
 
-/// Keys that may have been lost with their slot since the last poll. Called before this node becomes a replica, which does
-/// not poll for them. O(known keys).
+/// Keys that a master may have lost with their slot since the last poll. Called before this node becomes a replica, or gets another
+/// master: a replica does not poll for them. O(known keys).
 pub fn keys_maybe_lost() -> Vec<KeyBuf> {
-    let (shell, server) = (shell(), shell().server.get());
-    match server.is_cluster && server.slots_go_silently {
-        true => shell.engine.with(Engine::keys_of_the_living),
+    let (engine, server) = (&shell().engine, shell().server.get());
+    let may_be = server.is_cluster && server.slots_go_silently && !engine.with(Engine::is_replica);
+    match may_be {
+        true => engine.with(Engine::keys_of_the_living),
         false => Vec::new(),
     }
 }
