@@ -332,8 +332,13 @@ impl Engine {
 
     /// The state of a key that is present. O(1).
     pub fn key_state(&self, key: Key<'_>) -> KeyState {
-        let held = self.keys.find_held(key);
-        held.map_or(KeyState::Other, |held| self.keys[held].held().key_state())
+        self.held_state(key).unwrap_or(KeyState::Other)
+    }
+
+    /// The state of a key that is held, if it is. O(1).
+    pub fn held_state(&self, key: Key<'_>) -> Option<KeyState> {
+        let held = self.keys.find_held(key)?;
+        Some(self.keys[held].held().key_state())
     }
 
     /// Whether `MovedTo` is expected.

@@ -76,6 +76,22 @@ impl Line {
 }
 
 #[test]
+fn a_whole_copy_takes_nothing_from_sessions() {
+    let mut line = Line::begin(1);
+    let before = line.master().gauge("stats", "sync_full");
+    let mut admin = line.master().resp2();
+    admin.run("DEBUG CHANGE-REPL-ID");
+    admin.run("CLIENT KILL TYPE replica");
+    eventually_within(AGREEMENT, "a full synchronisation", || {
+        match line.master().gauge("stats", "sync_full") {
+            after if after > before => Ok(()),
+            after => Err(after.to_string()),
+        }
+    });
+    line.assert_all_is_known("a whole copy");
+}
+
+#[test]
 fn nor_does_the_name_of_its_master() {
     let mut line = Line::begin(1);
     let master = line.cluster.id(0);

@@ -153,7 +153,8 @@ fn on_loading(ctx: Ctx<'_>, event: ServerEvent<'_>) {
         handle(ctx, Event::LoadEnded);
         epochs::begin_epoch();
         begin_quarantine(ctx);
-        // On a replica a key past its time to live seems absent, and a stream that goes on does not repeat it. Its master knows.
+        // A replica's keys are its master's matter. Redis 7.0 cannot look without deleting those past their time to live until it has
+        // been given its master.
         if !shell.is_replica() {
             recheck::recheck_all(ctx, &shell.engine.with(Engine::keys_of_the_living));
         }

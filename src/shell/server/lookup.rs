@@ -28,13 +28,20 @@ pub fn peek(ctx: Ctx<'_>, db: Db, key: Str<'_>) -> KeyState {
     }
 }
 
-/// The state of a key that readers do not find. Its type cannot be read: it is a lock if one is held here.
+/// The state of a key that readers do not find. Its type cannot be read: it is a lock if one is held here. Where the server does not
+/// say whether the key is there, as in a cluster, a held one is: its master would have said that it has gone.
 fn state_of_hidden(ctx: Ctx<'_>, db: Db, key: Str<'_>) -> KeyState {
-    if !shell().is_replica() || ctx.has(db, key) != Some(true) {
+    if !shell().is_replica() {
         return KeyState::Absent;
     }
+    let is_there = ctx.has(db, key);
     let name = key.bytes();
-    shell()
+    let held = shell()
         .engine
-        .with(|engine| engine.key_state(Key { db, name }))
+        .with(|engine| engine.held_state(Key { db, name }));
+    match is_there {
+        Some(true) => held.unwrap_or(KeyState::Other),
+        Some(false) => KeyState::Absent,
+        None => held.unwrap_or(KeyState::Absent),
+    }
 }
