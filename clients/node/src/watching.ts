@@ -180,11 +180,12 @@ interface Member {
 
 export type Members = ReadonlyMap<Bytes, Member>;
 
-/** `next` is the snapshot that is being read, and `isLive` says that it is complete. */
+/** `next` is the snapshot that is being read, `number` which one it is, and `isLive` says that it is complete. */
 interface Prefix {
   readonly by: Set<Id>;
   members: Map<Bytes, Member>;
   next: Map<Bytes, Member>;
+  number: number;
   isLive: boolean;
 }
 
@@ -220,7 +221,7 @@ export class Presences {
       if (state.isLive) this.#compare(id, state.members, state.members);
       return;
     }
-    this.#prefixes.set(prefix, { by: new Set([id]), members: new Map(), next: new Map(), isLive: false });
+    this.#prefixes.set(prefix, { by: new Set([id]), members: new Map(), next: new Map(), number: 0, isLive: false });
     this.#ask(prefix);
   }
 
@@ -280,14 +281,16 @@ export class Presences {
     if (state === undefined || !this.#wire.isUp) return;
     if (after === undefined) {
       state.next = new Map();
+      state.number += 1;
       state.isLive = false;
     }
+    const { number } = state;
     const words = ["WATCHTP", prefix, ...(after === undefined ? [] : ["AFTER", after])];
-    this.#wire.send(words, (reply) => this.#page(prefix, state, reply));
+    this.#wire.send(words, (reply) => this.#page(prefix, state, number, reply));
   }
 
-  #page(prefix: Bytes, state: Prefix, reply: Frame): void {
-    if (this.#prefixes.get(prefix) !== state) return;
+  #page(prefix: Bytes, state: Prefix, number: number, reply: Frame): void {
+    if (this.#prefixes.get(prefix) !== state || state.number !== number) return; // An earlier snapshot's.
     if (this.#wire.isMomentary(reply) || this.#wire.isUnwritable(reply)) {
       return this.#wire.tryAgain(() => this.#ask(prefix));
     }

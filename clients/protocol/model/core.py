@@ -1432,7 +1432,9 @@ class Core:
             else:
                 state["late"].add(name)
             return
-        state = {"by": [name], "late": set(), "members": members, "next": {}, "is_live": False}
+        state = {
+            "by": [name], "late": set(), "members": members, "next": {}, "is_live": False, "number": 0
+        }  # fmt: skip
         self.prefixes[prefix] = state
         self.send_prefix(prefix)
 
@@ -1452,11 +1454,13 @@ class Core:
             return
         if after is None:
             state["next"], state["is_live"] = {}, False
+            state["number"] += 1
+        number = state["number"]
         words = ["WATCHTP", prefix] if after is None else ["WATCHTP", prefix, "AFTER", after]
-        self.send(words, lambda reply: self.page(prefix, state, reply))
+        self.send(words, lambda reply: self.page(prefix, state, number, reply))
 
-    def page(self, prefix, state, reply):
-        if self.prefixes.get(prefix) is not state:
+    def page(self, prefix, state, number, reply):
+        if self.prefixes.get(prefix) is not state or state["number"] != number:
             return None
         if code(reply) in MOMENTARY | UNWRITABLE | {"ASK"}:
             return self.try_again(lambda: self.send_prefix(prefix))

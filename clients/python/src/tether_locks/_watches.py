@@ -184,6 +184,7 @@ class _Prefix:
         self.members: Members = {}
         # The snapshot that is being taken; changes of its names go into it.
         self.next: Members = {}
+        self.number = 0  # Of this snapshot: replies to an earlier one say nothing of this one.
         self.is_live = False
 
 
@@ -318,11 +319,13 @@ class Presences:
             return
         if not after:
             state.next, state.is_live = {}, False
+            state.number += 1
+        number = state.number
         words = ("WATCHTP", prefix, "AFTER", after) if after else ("WATCHTP", prefix)
-        self._core.send(words, lambda reply: self._page(prefix, state, reply))
+        self._core.send(words, lambda reply: self._page(prefix, state, number, reply))
 
-    def _page(self, prefix: bytes, state: _Prefix, reply: Any) -> None:
-        if self._prefixes.get(prefix) is not state:
+    def _page(self, prefix: bytes, state: _Prefix, number: int, reply: Any) -> None:
+        if self._prefixes.get(prefix) is not state or state.number != number:
             return
         code = code_of(reply)
         if code in MOMENTARY or code in UNWRITABLE or code == "ASK":

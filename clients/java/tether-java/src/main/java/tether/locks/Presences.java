@@ -40,6 +40,9 @@ final class Presences {
         /** The snapshot that is being taken. */
         Map<String, Member> next = new HashMap<>();
 
+        /** Of that snapshot: replies to an earlier one say nothing of this one. */
+        int number;
+
         boolean isLive;
 
         Map<String, Member> current() {
@@ -127,15 +130,17 @@ final class Presences {
         List<String> words = List.of("WATCHTP", name);
         if (after == null) {
             prefix.next = new HashMap<>();
+            prefix.number++;
             prefix.isLive = false;
         } else {
             words = List.of("WATCHTP", name, "AFTER", after);
         }
-        core.link.send(words, reply -> answered(name, prefix, reply));
+        int number = prefix.number;
+        core.link.send(words, reply -> answered(name, prefix, number, reply));
     }
 
-    private void answered(String name, Prefix prefix, Object reply) {
-        if (prefixes.get(name) != prefix) {
+    private void answered(String name, Prefix prefix, int number, Object reply) {
+        if (prefixes.get(name) != prefix || prefix.number != number) {
             return;
         }
         if (Codes.isMomentary(reply) || Codes.isUnwritable(reply) || Codes.isOnItsWay(reply)) {
