@@ -449,7 +449,7 @@ export class Core {
         request.phase = "kept";
         request.kept = kept;
         this.#time(kept);
-        this.#tell({ kind: "released", id: request.id });
+        this.#tellOver(request);
       }
     };
     for (const key of request.keys) {

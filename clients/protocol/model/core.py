@@ -433,7 +433,7 @@ class Core:
             if not waiting:
                 request.phase = "kept"
                 request.kept = (sent, rest)
-                self.tell({"released": request.id})
+                self.tell({"released": request.depth[0]})
             return None
 
         if self.link == "up":
