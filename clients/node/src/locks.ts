@@ -401,12 +401,19 @@ class Requests {
     let error: unknown;
     let isLeaving = false;
     let isOver = false;
+    let isReleasing = false;
     const abort = () => turn.next();
     signal?.addEventListener("abort", abort);
     this.#hearers.set(id, (event) => {
-      if (event.kind === "granted") term = new Held(this.#carrier, id, [name], event.token);
-      else if (event.kind === "refused") error = errorOf(event, name);
-      else if (event.kind === "over" || term?.hear(event)) isOver = isLeaving;
+      if (event.kind === "releasing") isReleasing = true;
+      if (event.kind === "granted") {
+        term = new Held(this.#carrier, id, [name], event.token);
+      } else if (event.kind === "refused") {
+        error = errorOf(event, name);
+      } else if (event.kind === "over" || term?.hear(event)) {
+        isOver = isLeaving;
+        isReleasing = false;
+      }
       if (event.kind === "lost" && event.reason === "closed")
         error = new Closed("CLOSED", `${name}: the client was closed`);
       turn.next();
@@ -434,7 +441,8 @@ class Requests {
       if (error === undefined) {
         isLeaving = true;
         this.#carrier.do({ call: "giveUp", id });
-        while (!isOver && error === undefined) await turn.come();
+        // A refusal is an answer, too: the release is sent again without the caller (P-REL-6).
+        while (!isOver && !isReleasing && error === undefined) await turn.come();
       }
       this.#hearers.delete(id);
     }

@@ -360,6 +360,31 @@ describe("on one server", () => {
     await server.free();
   });
 
+  test("an election ends with the first answer to the resignation, also with a refusal", {
+    timeout: 30_000,
+  }, async () => {
+    await server.ask("ACL", "SETUSER", "ann", "on", ">secret", "~*", "&*", "+@all", "-deltp");
+    const locks = new Locks(server.url.replace("//", "//ann:secret@"));
+    const resigned = locks.elect("a", "ann");
+    await next(resigned);
+    await assert.rejects(resigned.next(), { code: "NOPERM" });
+    const left = locks.elect("b", "ann");
+    await next(left);
+    await left.return();
+    await using rivals = new Locks(server.url);
+    const term = await rivals.temporary("c", "bob").acquire();
+    const stopped = new AbortController();
+    const waiting = locks.elect("c", "ann", { signal: stopped.signal }).next();
+    await server.waiting(1);
+    stopped.abort(new RangeError("of the caller"));
+    await assert.rejects(waiting, RangeError);
+    await server.ask("ACL", "SETUSER", "ann", "+deltp");
+    await term.release();
+    await server.free(); // The client has sent each of them again.
+    await locks.close();
+    await server.ask("ACL", "DELUSER", "ann");
+  });
+
   test("close loses all holds, ends all requests, and frees the locks at once", async () => {
     const locks = new Locks(server.url, { grace: 60_000 });
     const held = await locks.lock("a").acquire();
