@@ -102,6 +102,20 @@ class LocksTest {
     }
 
     @Test
+    void aFutureThatTimesOutLeavesNothing(TestInfo test) throws Exception {
+        try (Hold hold = locks.lock(test.getDisplayName()).acquire()) {
+            LockRequest request = locks.lock(test.getDisplayName());
+            CompletableFuture<Hold> late =
+                    request.acquireAsync().orTimeout(500, TimeUnit.MILLISECONDS);
+            CompletableFuture<Hold> failed = request.acquireAsync();
+            server.awaitCrowd(test.getDisplayName(), 1, 2);
+            failed.completeExceptionally(new IllegalStateException("of the caller"));
+            server.awaitCrowd(test.getDisplayName(), 1, 0);
+            assertTrue(late.isCompletedExceptionally() && hold.isHeld());
+        }
+    }
+
+    @Test
     void readersAndPermitsShare(TestInfo test) throws Exception {
         LockRequest reader = locks.lock(test.getDisplayName()).shared().noWait();
         try (Hold one = reader.acquire();
