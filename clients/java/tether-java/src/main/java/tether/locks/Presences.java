@@ -2,12 +2,10 @@ package tether.locks;
 
 import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
-import java.util.Set;
 import java.util.TreeSet;
 import tether.locks.Event.MemberChange;
 
@@ -16,24 +14,26 @@ import tether.locks.Event.MemberChange;
  * (P-PRES-2).
  */
 final class Presences {
-    private record Member(long token, String value) {}
+    /** A temporary key that is there. */
+    record Member(long token, String value) {}
 
     private static final class Presence {
         final String prefix;
         final boolean isObserver;
         boolean isTold;
 
-        Presence(String prefix, boolean isObserver) {
+        /** Until its first snapshot, what it was told before. */
+        Map<String, Member> told;
+
+        Presence(String prefix, boolean isObserver, Map<String, Member> told) {
             this.prefix = prefix;
             this.isObserver = isObserver;
+            this.told = told;
         }
     }
 
     private static final class Prefix {
         final List<Object> by = new ArrayList<>();
-
-        /** Of these, who joined while a snapshot was being taken. */
-        final Set<Object> late = new HashSet<>();
 
         Map<String, Member> members = new HashMap<>();
 
@@ -64,9 +64,10 @@ final class Presences {
 
     /**
      * {@code isObserver}: tells the leader of the election of that name, and nothing of longer
-     * names (P-ELECT-3).
+     * names (P-ELECT-3). {@code told}: the members that it was told of at another node, of which it
+     * is told the difference (P-CLUSTER-7).
      */
-    void watch(Object id, String name, boolean isObserver) {
+    void watch(Object id, String name, boolean isObserver, Map<String, Member> told) {
         if (core.isClosed) {
             core.tell(new Event.Ended(id, Problem.CLOSED));
             return;
@@ -75,7 +76,7 @@ final class Presences {
             core.tell(new Event.Ended(id, Problem.CROSSSLOT)); // P-CLUSTER-2
             return;
         }
-        presences.put(id, new Presence(name, isObserver));
+        presences.put(id, new Presence(name, isObserver, told));
         core.link.need();
         Prefix prefix = prefixes.get(name);
         if (prefix == null) {
@@ -86,9 +87,7 @@ final class Presences {
         } else {
             prefix.by.add(id);
             if (prefix.isLive) {
-                tellDifference(id, Map.of(), prefix.members);
-            } else {
-                prefix.late.add(id);
+                tellDifference(id, prefix.members, prefix.members);
             }
         }
     }
@@ -100,7 +99,6 @@ final class Presences {
         }
         Prefix prefix = prefixes.get(presence.prefix);
         prefix.by.remove(id);
-        prefix.late.remove(id);
         if (prefix.by.isEmpty()) {
             prefixes.remove(presence.prefix);
             if (core.link.isUp()) {
@@ -170,13 +168,14 @@ final class Presences {
         prefix.members = prefix.next;
         prefix.next = new HashMap<>();
         prefix.isLive = true;
-        Set<Object> late = Set.copyOf(prefix.late);
-        prefix.late.clear();
-        prefix.by.forEach(
-                id -> tellDifference(id, late.contains(id) ? Map.of() : old, prefix.members));
+        prefix.by.forEach(id -> tellDifference(id, old, prefix.members));
     }
 
-    private void tellDifference(Object id, Map<String, Member> old, Map<String, Member> now) {
+    /** Of a first snapshot, to what it was told before. */
+    private void tellDifference(Object id, Map<String, Member> former, Map<String, Member> now) {
+        Presence presence = presences.get(id);
+        Map<String, Member> old = presence.told == null ? former : presence.told;
+        presence.told = null;
         TreeSet<String> keys = new TreeSet<>(old.keySet());
         keys.addAll(now.keySet());
         for (String key : keys) {
@@ -190,7 +189,6 @@ final class Presences {
                 tell(id, key, change, after, "unknown");
             }
         }
-        Presence presence = presences.get(id);
         if (presence.isObserver && !presence.isTold) {
             tellLeader(id, presence, null);
         }

@@ -1,6 +1,8 @@
 package tether.locks;
 
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
@@ -132,6 +134,9 @@ abstract class Watcher<S> implements Subscription {
         private final String prefix;
         private final Consumer<? super MemberEvent> listener;
 
+        /** For the next node to tell the difference only (P-CLUSTER-7). By the loop's thread. */
+        private final Map<String, Presences.Member> told = new HashMap<>();
+
         OfPrefix(
                 ClientContext context,
                 Cluster cluster,
@@ -144,7 +149,7 @@ abstract class Watcher<S> implements Subscription {
 
         @Override
         void begin(Core core) {
-            core.presences.watch(this, prefix, false);
+            core.presences.watch(this, prefix, false, Map.copyOf(told));
         }
 
         @Override
@@ -156,6 +161,11 @@ abstract class Watcher<S> implements Subscription {
         void changed(Event event) {
             if (event instanceof Event.Member member) {
                 boolean isGone = member.change() == Event.MemberChange.DEL;
+                if (isGone) {
+                    told.remove(member.key());
+                } else {
+                    told.put(member.key(), new Presences.Member(member.token(), member.value()));
+                }
                 put(
                         member.key(),
                         isGone ? null : new Leader(member.token(), member.value()),
@@ -201,7 +211,7 @@ abstract class Watcher<S> implements Subscription {
 
         @Override
         void begin(Core core) {
-            core.presences.watch(this, name, true);
+            core.presences.watch(this, name, true, Map.of());
         }
 
         @Override

@@ -1,13 +1,26 @@
 package tether.locks;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
 
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Queue;
+import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -109,6 +122,74 @@ class NodeTest {
         node.tick();
         Thread.sleep(100);
         assertEquals(2, attempts.get());
+    }
+
+    /** P-CLUSTER-7: who has left meanwhile is known by what was told at the former node. */
+    @Test
+    void aPresenceThatMovesTellsWhoHasLeft() throws Exception {
+        BlockingQueue<MemberEvent> events = new LinkedBlockingQueue<>();
+        String two = "*2\r\n+\r\n*2\r\n*3\r\n+{p}a\r\n:1\r\n+v\r\n*3\r\n+{p}b\r\n:2\r\n+v\r\n";
+        String end = ">3\r\n+watchtp\r\n+{p}\r\n+END moved\r\n";
+        String one = "*2\r\n+\r\n*1\r\n*3\r\n+{p}b\r\n:2\r\n+v\r\n";
+        ServerSocket high = serve(List.of(one));
+        String moved = "-MOVED 1 127.0.0.1:" + high.getLocalPort() + "\r\n";
+        ServerSocket low = serve(List.of(two + end, moved));
+        Address first = Address.of("redis://127.0.0.1:" + low.getLocalPort());
+        Settings settings = new Settings(null, 0, null, true, Settings.BootClock.NONE, () -> 0);
+        Greeter greeter = new Greeter("test", null, true);
+        Cluster both = new Cluster(context, settings, within -> List.of(first), greeter);
+        try (high;
+                low;
+                Subscription presence =
+                        new Watcher.OfPrefix(context, both, "{p}", events::add).begin()) {
+            List<String> heard = new ArrayList<>();
+            while (heard.size() < 3) {
+                MemberEvent event = events.poll(30, TimeUnit.SECONDS);
+                assertNotNull(event, () -> "only " + heard);
+                heard.add(event.kind() + " " + event.key());
+            }
+            assertEquals(List.of("ADDED {p}a", "ADDED {p}b", "REMOVED {p}a"), heard);
+            assertFalse(presence.ended().toCompletableFuture().isDone());
+        }
+        both.close().get();
+    }
+
+    /** A server that answers WATCHTP so, one after the other. */
+    private ServerSocket serve(List<String> pages) throws IOException {
+        ServerSocket server = new ServerSocket(0, 9, InetAddress.getByName("127.0.0.1"));
+        Queue<String> left = new ConcurrentLinkedQueue<>(pages);
+        threads.execute(
+                () -> {
+                    try {
+                        while (true) {
+                            Socket socket = server.accept();
+                            threads.execute(() -> answer(socket, left));
+                        }
+                    } catch (IOException closed) {
+                        return;
+                    }
+                });
+        return server;
+    }
+
+    private static void answer(Socket socket, Queue<String> pages) {
+        try (socket) {
+            Resp asked = new Resp(socket.getInputStream()::read);
+            while (true) {
+                String reply =
+                        switch ((String) ((List<?>) asked.read()).get(0)) {
+                            case "HELLO" -> "%1\r\n+role\r\n+master\r\n";
+                            case "LOCK.SERVER" ->
+                                    "%3\r\n+role\r\n+master\r\n+pushes\r\n:1\r\n+peer-timeout-ms\r\n:8000\r\n";
+                            case "WATCHTP" -> pages.remove();
+                            case "CLUSTER" -> "-ERR it does not say\r\n";
+                            default -> "+OK\r\n";
+                        };
+                socket.getOutputStream().write(reply.getBytes(StandardCharsets.US_ASCII));
+            }
+        } catch (IOException over) {
+            return;
+        }
     }
 
     private static final class Nobody implements Node.Listener {

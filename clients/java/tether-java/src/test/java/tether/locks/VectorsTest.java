@@ -150,8 +150,9 @@ class VectorsTest {
                 case "watch" -> core.watches.watch(id, bytes(step.get("keys")));
                 case "unwatch" -> core.watches.unwatch(id);
                 case "presence" ->
-                        core.presences.watch(id, bytes(step.get("prefix")).get(0), false);
-                case "observe" -> core.presences.watch(id, bytes(step.get("prefix")).get(0), true);
+                        core.presences.watch(id, bytes(step.get("prefix")).get(0), false, Map.of());
+                case "observe" ->
+                        core.presences.watch(id, bytes(step.get("prefix")).get(0), true, Map.of());
                 case "end" -> core.presences.end(id);
                 case "close" -> core.close();
                 default -> throw new IllegalArgumentException(step.toString());
