@@ -1,6 +1,7 @@
 //! Determines which client is executing a command, from recorded client ids and the lines of `CLIENT LIST`.
 
 use crate::engine::{ClientId, Moment, NOBODY};
+use hashbrown::HashSet;
 
 /// The clients that sent the last commands, and whether they can be relied on.
 ///
@@ -24,6 +25,45 @@ enum Pause {
     Seen,
     /// The pause was over at this moment or earlier.
     Over(Moment),
+}
+
+/// Clients that gave commands in a pause: after it the server may be executing one of those, and not the last that was given.
+#[derive(Default)]
+pub struct InPause {
+    clients: HashSet<ClientId>,
+    /// There were others, too.
+    is_full: bool,
+}
+
+impl InPause {
+    /// Each is asked for at each loss, some microseconds.
+    const MOST: usize = 64;
+
+    /// A client gives a command, `last` the one before.
+    pub fn note(&mut self, client: ClientId, last: ClientId, is_paused: bool) {
+        if is_paused && self.clients.len() >= Self::MOST {
+            self.is_full = true;
+        } else if is_paused {
+            self.clients.extend([client, last]);
+        } else if !self.clients.is_empty() {
+            // What it gave before is over.
+            self.clients.remove(&client);
+        }
+    }
+
+    pub fn clear(&mut self) {
+        *self = InPause::default();
+    }
+
+    /// All of them, unless there were too many to keep.
+    pub fn all(&self) -> Option<Vec<ClientId>> {
+        (!self.is_full).then(|| self.clients.iter().copied().collect())
+    }
+
+    /// Its command is over.
+    pub fn is_over(&mut self, client: ClientId) {
+        self.clients.remove(&client);
+    }
 }
 
 impl Default for RecentClients {
@@ -176,6 +216,26 @@ mod tests {
         assert!(!recent.may_be_postponed(|| false, at(80_000)));
         assert!(!recent.may_be_postponed(|| false, at(0)));
         assert_eq!(recent.ids(), [1, 2, 0, 0].map(ClientId));
+    }
+
+    #[test]
+    fn who_gave_a_command_in_a_pause_may_be_executing_it_until_it_gives_another() {
+        let (mut in_pause, id) = (InPause::default(), ClientId);
+        in_pause.note(id(1), id(9), false);
+        assert_eq!(in_pause.all(), Some(vec![]));
+        // Nobody was noted when the client that spoke last spoke again.
+        in_pause.note(id(2), id(1), true);
+        in_pause.note(id(1), id(2), false);
+        assert_eq!(in_pause.all(), Some(vec![id(2)]));
+        in_pause.is_over(id(2));
+        assert_eq!(in_pause.all(), Some(vec![]));
+        for number in 0..=InPause::MOST as u64 {
+            in_pause.note(id(number), id(0), true);
+        }
+        in_pause.is_over(id(1));
+        assert_eq!(in_pause.all(), None);
+        in_pause.clear();
+        assert_eq!(in_pause.all(), Some(vec![]));
     }
 
     #[test]

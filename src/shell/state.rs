@@ -1,7 +1,7 @@
 //! The shell's state, in one place that only the server's main thread accesses.
 
 use crate::engine::{Cause, ClientId, Db, Effect, Engine, Moment, Survey, Token};
-use crate::policy::attribution::RecentClients;
+use crate::policy::attribution::{InPause, RecentClients};
 use crate::policy::blocked::Blocked;
 use crate::policy::io_threads::IoThreads;
 use crate::policy::losses::LossLog;
@@ -67,6 +67,8 @@ pub struct Callbacks {
 pub struct Shell {
     /// The last clients that sent commands; see [`attribution`](crate::policy::attribution).
     pub recent_clients: Cell<RecentClients>,
+    /// See [`InPause`].
+    pub in_pause: Scoped<InPause>,
     /// `recent_clients` is maintained.
     pub notes_executing: Cell<bool>,
     pub rights: Rights,

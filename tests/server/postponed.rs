@@ -71,6 +71,44 @@ fn an_owner_is_not_told_of_its_own_command_that_was_postponed() {
     }
 }
 
+/// A thread may have read the owner's next command when another client's is executed, which is then not the only one that seems
+/// to be.
+#[test]
+fn an_owner_whose_next_command_was_read_by_a_thread_is_told_of_a_loss_after_a_pause() {
+    let server = Server::with(&["io-threads 4"]);
+    let (mut owner, mut other, mut admin) = (server.resp3(), server.resp2(), server.resp2());
+    // Threads read even if there is little to do, in the words of Valkey 8 and 9.
+    for line in ["events-per-io-thread 0", "io-threads-always-active yes"] {
+        admin.call(format!("CONFIG SET {line}").as_str());
+    }
+    for round in 0..20 {
+        assert_eq!(owner.call("SETTP k v NOTIFY"), int(1));
+        admin.run(PAUSE);
+        let is_postponed = round % 2 == 0;
+        if is_postponed {
+            send_and_see_postponed(&mut other, &mut admin, "DEL k");
+        } else {
+            other.run("PING");
+            admin.run("CLIENT UNPAUSE");
+        }
+        // What both send is there when the server goes on.
+        Server::signal(server.pid(), libc::SIGSTOP);
+        match is_postponed {
+            true => admin.send("CLIENT UNPAUSE"),
+            false => other.send("DEL k"),
+        }
+        owner.send("PING");
+        Server::signal(server.pid(), libc::SIGCONT);
+        if is_postponed {
+            admin.read_reply();
+        }
+        assert_eq!(other.read_reply(), int(1));
+        owner.read_reply();
+        let told = server.settled(&mut owner);
+        assert_eq!(told, ["settp k LOST deleted"], "round {round}");
+    }
+}
+
 /// The watcher is told of each change without having to speak.
 fn assert_told(watcher: &mut Client, writer: &mut Client, after: &str) {
     for _ in 0..3 {

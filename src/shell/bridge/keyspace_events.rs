@@ -177,8 +177,7 @@ impl<'a> KeyspaceEvent<'a> {
     }
 
     fn cause(&self) -> Cause {
-        self.holder.map_or(Cause::Server, |one| {
-            attribution::cause(self.ctx, self.key, one)
-        })
+        let cause = |_| attribution::cause(self.ctx);
+        self.holder.map_or(Cause::Server, cause)
     }
 }

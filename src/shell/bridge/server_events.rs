@@ -100,7 +100,7 @@ fn on_flush(ctx: Ctx<'_>, event: ServerEvent<'_>) {
     if shell.engine.with(|engine| engine.is_idle()) {
         return;
     }
-    let by = attribution::cause_by_any_client(ctx);
+    let by = attribution::cause(ctx);
     // While loading, the flush applies to what was loaded before it.
     if shell.is_loading() {
         return handle(ctx, Event::Flushed { db, by });

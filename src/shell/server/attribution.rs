@@ -6,14 +6,16 @@
 //! Since Redis 7.2 a command filter gets the client's id. From the first hold on, a filter records the last few ids: the
 //! commands of scripts and those that other modules call carry ids of fake clients, and the latest other id is that of the
 //! connection in whose command they are called. A postponed command (`CLIENT PAUSE`, a failover) passes the filter when it
-//! is postponed, not when it is executed. So for a while after a pause, `CLIENT LIST` is asked which holder is executing a
-//! command.
+//! is postponed, not when it is executed. So for a while after a pause, `CLIENT LIST` is asked which of those that gave commands in
+//! it is executing one.
 //!
 //! Redis 7.0 gives a filter no id. There the module reads the word in which the server keeps the executing client
 //! (`shim.c`), where private functions may be called; otherwise no client is known to have caused anything.
 
 use crate::engine::{Cause, ClientId, Key};
-use crate::policy::attribution::{RecentClients, field, first_distinct, is_executing, sets_time};
+use crate::policy::attribution::{
+    InPause, RecentClients, field, first_distinct, is_blocked_or_pending, is_executing, sets_time,
+};
 use crate::shell::server::subscriptions;
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Text, have};
@@ -54,8 +56,11 @@ pub unsafe fn on_filtered_command(filter: *mut c::RedisModuleCommandFilterCtx) {
 #[inline(never)]
 fn note(client: ClientId) {
     let mut recent = shell().recent_clients.get();
-    recent.note(client, raw::must_not_write());
+    let (last, is_paused) = (recent.last(), raw::must_not_write());
+    recent.note(client, is_paused);
     shell().recent_clients.set(recent);
+    let in_pause = &shell().in_pause;
+    in_pause.with_mut(|in_pause| in_pause.note(client, last, is_paused));
 }
 
 /// See [`RecentClients::may_be_postponed`].
@@ -63,35 +68,55 @@ fn may_be_postponed() -> bool {
     let mut recent = shell().recent_clients.get();
     let may_be = recent.may_be_postponed(raw::must_not_write, clock::now);
     shell().recent_clients.set(recent);
+    if !may_be {
+        shell().in_pause.with_mut(InPause::clear);
+    }
     may_be
 }
 
-/// The executing client; `None` if only `CLIENT LIST` can tell.
-fn executing() -> Option<Cause> {
-    match have!(RedisModule_CommandFilterGetClientId) {
-        true => (!may_be_postponed()).then(last_client),
-        false => Some(first_connected(shim::executing())),
+/// The client whose command is executing, if it is known.
+pub fn cause(ctx: Ctx<'_>) -> Cause {
+    if !have!(RedisModule_CommandFilterGetClientId) {
+        return first_connected(shim::executing());
+    }
+    match may_be_postponed() {
+        true => cause_after_pause(ctx),
+        false => last_client(),
+    }
+}
+
+/// With I/O threads a client seems to be executing also when its next command was read. So if several seem to, none is known
+/// to: rather is a client told of a loss that it has caused itself than another one not told.
+#[cold]
+fn cause_after_pause(ctx: Ctx<'_>) -> Cause {
+    let in_pause = &shell().in_pause;
+    let Some(candidates) = in_pause.with(InPause::all) else {
+        return Cause::Server;
+    };
+    let mut executing = Vec::new();
+    for client in candidates {
+        let line = ctx.client_line(client);
+        match line.as_deref() {
+            Some(line) if is_blocked_or_pending(line) => {}
+            Some(line) if is_executing(line) => executing.push(client),
+            _ => in_pause.with_mut(|in_pause| in_pause.is_over(client)),
+        }
+    }
+    if let Cause::Client(last) = last_client()
+        && !executing.contains(&last)
+        && is_executing_now(ctx, last)
+    {
+        executing.push(last);
+    }
+    match *executing {
+        [one] => Cause::Client(one),
+        _ => Cause::Server,
     }
 }
 
 /// Whether no client's command is executing; false if unknown.
 pub fn is_no_client_executing() -> bool {
     shim::executing() == Some(ClientId(0))
-}
-
-/// The client that removes this key, if it is one of its holders; `one` is a holder. If only `CLIENT LIST` can tell, it is asked for
-/// the first of them only.
-pub fn cause(ctx: Ctx<'_>, key: Key<'_>, one: ClientId) -> Cause {
-    if let Some(cause) = executing() {
-        return cause;
-    }
-    let is_own = |holder: &ClientId| is_executing_now(ctx, *holder);
-    // Mostly it is the only holder, which saves a lookup.
-    if is_own(&one) {
-        return Cause::Client(one);
-    }
-    let mut others = holders_to_ask(key, |holder| holder != one).into_iter();
-    others.find(is_own).map_or(Cause::Server, Cause::Client)
 }
 
 /// The holders whose lines of `CLIENT LIST` are looked at, of those that may have done it: some microseconds each.
@@ -114,8 +139,8 @@ pub fn cause_of_expiry(ctx: Ctx<'_>, key: Key<'_>) -> Cause {
     if !shell().server.get().past_is_expiry || ttl_had_ended(key) {
         return Cause::Server;
     }
-    let executing = executing();
-    let may_be = |holder| executing.is_none_or(|by| by == Cause::Client(holder));
+    let by = cause(ctx);
+    let may_be = |holder| by == Cause::Client(holder);
     let own = holders_to_ask(key, may_be).into_iter().find(|holder| {
         ctx.client_line(*holder)
             .is_some_and(|line| sets_time(&line))
@@ -157,29 +182,24 @@ fn ttl_had_ended(key: Key<'_>) -> bool {
     end.is_some_and(|end| end <= clock::since_1970())
 }
 
-/// The executing client, when any holder may matter. O(connections) if only `CLIENT LIST` can tell.
-pub fn cause_by_any_client(ctx: Ctx<'_>) -> Cause {
-    if let Some(cause) = executing() {
-        return cause;
-    }
-    let lines = ctx.client_lines().unwrap_or_default();
-    let line = lines.lines().find(|line| is_executing(line));
-    let id = line.and_then(|line| field(line, "id=")?.parse().ok());
-    id.map_or(Cause::Server, |id| Cause::Client(ClientId(id)))
-}
-
-/// Whether a MIGRATE is executing.
+/// Whether a MIGRATE is executing. After a pause another client's may have been read only: rather is a waiter redirected to the
+/// server that it comes from than granted a key that lives on at another one. Then it takes O(connections).
 pub fn is_migrating(ctx: Ctx<'_>) -> bool {
-    let Cause::Client(id) = cause_by_any_client(ctx) else {
-        return false;
-    };
-    let line = ctx.client_line(id);
-    line.is_some_and(|line| field(&line, "cmd=") == Some("migrate"))
+    let is_it = |line: &str| is_executing(line) && field(line, "cmd=") == Some("migrate");
+    if have!(RedisModule_CommandFilterGetClientId) && may_be_postponed() {
+        return ctx
+            .client_lines()
+            .is_some_and(|lines| lines.lines().any(is_it));
+    }
+    match cause(ctx) {
+        Cause::Client(id) => ctx.client_line(id).is_some_and(|line| is_it(&line)),
+        Cause::Server => false,
+    }
 }
 
 /// Whether a client that is about to disconnect is killed by another client's `CLIENT KILL`.
 pub fn is_killing(ctx: Ctx<'_>, client: ClientId) -> bool {
-    let Cause::Client(killer) = executing().unwrap_or_else(last_client) else {
+    let Cause::Client(killer) = cause(ctx) else {
         return false;
     };
     let line = (killer != client)
