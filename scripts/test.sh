@@ -98,6 +98,8 @@ mode=${1:-}
 # The module's have the machine for themselves; the others may share it, with another slice of `make nightly`.
 side_by_side=3
 [ -n "$mode" ] || side_by_side=4
+# Servers with I/O threads have more threads than the machine has processors, and these wait for each other.
+[ -z "${TETHER_CONFIG:-}" ] || side_by_side=1
 
 unset TETHER_QUICK
 [ -n "$mode" ] || export TETHER_QUICK=1
