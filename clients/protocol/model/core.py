@@ -1432,9 +1432,8 @@ class Core:
             else:
                 state["late"].add(name)
             return
-        state = {
-            "by": [name], "late": set(), "members": members, "next": {}, "is_live": False, "number": 0
-        }  # fmt: skip
+        state = {"by": [name], "late": set(), "members": members, "next": {}, "is_live": False}
+        state["number"] = 0  # Of the snapshot: replies to an earlier one say nothing of this one.
         self.prefixes[prefix] = state
         self.send_prefix(prefix)
 
