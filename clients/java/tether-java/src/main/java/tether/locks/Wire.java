@@ -10,12 +10,15 @@ import java.net.SocketTimeoutException;
 import java.net.StandardProtocolFamily;
 import java.net.UnixDomainSocketAddress;
 import java.nio.ByteBuffer;
+import java.nio.channels.AsynchronousCloseException;
 import java.nio.channels.ClosedSelectorException;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.Selector;
 import java.nio.channels.SocketChannel;
 import java.security.cert.CertPathValidatorException;
 import java.security.cert.CertificateException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import javax.net.ssl.SSLException;
 import javax.net.ssl.SSLParameters;
 import javax.net.ssl.SSLSocket;
@@ -49,7 +52,9 @@ interface Wire extends AutoCloseable {
     /** {@code tls}: null where the address is without. */
     static Wire open(Address address, int within, SSLSocketFactory tls, boolean verifiesHost)
             throws IOException {
-        return address.isUnix() ? openUnix(address) : openTcp(address, within, tls, verifiesHost);
+        return address.isUnix()
+                ? openUnix(address, within)
+                : openTcp(address, within, tls, verifiesHost);
     }
 
     private static Wire openTcp(
@@ -111,14 +116,35 @@ interface Wire extends AutoCloseable {
         return secure;
     }
 
-    private static Wire openUnix(Address address) throws IOException {
+    /**
+     * Such a channel has no time-out, and a server whose queue is full lets it wait: a timer closes
+     * it.
+     */
+    private static Wire openUnix(Address address, int within) throws IOException {
         SocketChannel channel = SocketChannel.open(StandardProtocolFamily.UNIX);
+        CompletableFuture<Boolean> isLate = new CompletableFuture<>();
+        isLate.completeOnTimeout(true, within, TimeUnit.MILLISECONDS)
+                .thenAccept(late -> closeIf(late, channel));
         try {
             channel.connect(UnixDomainSocketAddress.of(address.path()));
+            isLate.complete(false);
             return new OfUnix(channel);
+        } catch (AsynchronousCloseException late) {
+            throw new SocketTimeoutException("no connection in time");
         } catch (IOException | RuntimeException error) {
+            isLate.complete(false);
             channel.close();
             throw error;
+        }
+    }
+
+    private static void closeIf(boolean isLate, SocketChannel channel) {
+        if (isLate) {
+            try {
+                channel.close();
+            } catch (IOException ignored) {
+                // Whoever connects sees it.
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 package tether.locks;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
@@ -8,7 +9,12 @@ import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
 import java.net.SocketAddress;
+import java.net.SocketException;
 import java.net.SocketTimeoutException;
+import java.net.StandardProtocolFamily;
+import java.net.UnixDomainSocketAddress;
+import java.nio.channels.ServerSocketChannel;
+import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -68,6 +74,41 @@ class GreeterTest {
             try {
                 socket.connect(full, MOMENT_MS);
             } catch (SocketTimeoutException isFull) {
+                return;
+            }
+        }
+    }
+
+    /** A server that takes no connection any more: it is stopped, and its queue is full. */
+    @Test
+    void aUnixSocketMayBeSilent(@TempDir Path folder) throws Exception {
+        Path path = folder.resolve("socket");
+        UnixDomainSocketAddress place = UnixDomainSocketAddress.of(path);
+        List<SocketChannel> queue = new ArrayList<>();
+        try (ServerSocketChannel silent = ServerSocketChannel.open(StandardProtocolFamily.UNIX)) {
+            silent.bind(place, 1);
+            fill(place, queue);
+            Address address = Address.of("unix://" + path);
+            IOException error =
+                    assertThrows(
+                            IOException.class, () -> Wire.open(address, MOMENT_MS, null, true));
+            assertEquals("no connection in time", error.getMessage());
+        } finally {
+            for (SocketChannel each : queue) {
+                each.close();
+            }
+        }
+    }
+
+    private static void fill(UnixDomainSocketAddress full, List<SocketChannel> queue)
+            throws IOException {
+        while (true) {
+            SocketChannel channel = SocketChannel.open(StandardProtocolFamily.UNIX);
+            queue.add(channel);
+            channel.configureBlocking(false);
+            try {
+                channel.connect(full);
+            } catch (SocketException isFull) {
                 return;
             }
         }
