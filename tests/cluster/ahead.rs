@@ -128,3 +128,22 @@ fn nor_does_a_slot_that_moves_in_one_go() {
     });
     line.assert_all_is_known("a slot that moves");
 }
+
+/// It has no master yet when it reads its file, and the stream does not tell again what that has.
+#[test]
+fn a_replica_that_starts_with_its_file_knows_its_masters_keys() {
+    let mut line = Line::begin(1);
+    let mut other = line.master().resp2();
+    let key = format!("{}2", line.key);
+    assert_eq!(other.run(["SETTP", &key, "v"]), int(1));
+    line.replica().catch_up(line.master());
+    let expected = line.members();
+    assert_eq!(expected.len(), 2);
+    // It gets the file from its master, and then starts with it.
+    line.cluster.servers[1].restart_without_files();
+    wait_for_link(line.replica(), line.master());
+    line.cluster.servers[1].kill();
+    line.cluster.servers[1].restart_as_it_was();
+    wait_for_link(line.replica(), line.master());
+    eventually_equal("what the replica knows", expected, || line.members());
+}

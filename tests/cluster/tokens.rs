@@ -3,15 +3,12 @@
 
 use crate::failover::promoted;
 use crate::harness::*;
-use crate::nodes::{Cluster, name_in, wait_for_link};
+use crate::nodes::{Cluster, name_in};
 use crate::random::{Random, seed};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::thread;
-use std::time::Duration;
 
 const SLOT: u16 = 5000;
-const BACKSTOP_MS: u64 = 1000;
 
 /// How a slot comes to be another server's.
 #[derive(Clone, Copy, Debug)]
@@ -213,34 +210,4 @@ fn tokens_rise_over_random_moves() {
             SLOTS[one]
         );
     }
-}
-
-/// It has no master yet when it reads its file, and the stream does not tell again what that has. The keys' times to live are over by
-/// then, since their master renews them.
-#[test]
-fn a_replica_that_starts_with_its_file_knows_its_masters_keys() {
-    let mut cluster = Cluster::with_replicas(&[&format!("tether.cluster-backstop {BACKSTOP_MS}")]);
-    let tag = format!("{{{}}}", name_in(SLOT));
-    let mut owners = [cluster.servers[0].resp2(), cluster.servers[0].resp3()];
-    owners[1].run("SESSION.START GRACE 60000");
-    for (number, owner) in owners.iter_mut().enumerate() {
-        assert_eq!(owner.run(["SETTP", &format!("{tag}{number}"), "v"]), int(1));
-    }
-    let members = |server: &Server| {
-        let mut client = server.resp2();
-        client.run("READONLY");
-        View::take(&mut client, &tag).members
-    };
-    let expected = members(&cluster.servers[0]);
-    assert_eq!(expected.len(), 2);
-    // It gets the file from its master, and then starts with it.
-    cluster.servers[3].restart_without_files();
-    wait_for_link(&cluster.servers[3], &cluster.servers[0]);
-    cluster.servers[3].kill();
-    thread::sleep(Duration::from_millis(2 * BACKSTOP_MS));
-    cluster.servers[3].restart_as_it_was();
-    wait_for_link(&cluster.servers[3], &cluster.servers[0]);
-    eventually_equal("what the replica knows", expected, || {
-        members(&cluster.servers[3])
-    });
 }
