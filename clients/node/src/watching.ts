@@ -20,6 +20,8 @@ const MOST_ASKED_AGAIN = 64; // P-CLUSTER-7
 interface Watched {
   readonly by: Set<Id>;
   phase: "asked" | "known" | "leaving";
+  /** A command of it is not answered; a push is no answer (P-WATCH-1). */
+  isOpen: boolean;
   isThere: boolean;
   /** It is asked for again, and `isThere` is so. */
   isAgain: boolean;
@@ -52,7 +54,8 @@ export class Watches {
     for (const key of keys) {
       const watched = this.#watched.get(key);
       if (watched === undefined) {
-        this.#watched.set(key, { by: new Set([id]), phase: "asked", isThere: false, isAgain: false });
+        const by = new Set([id]);
+        this.#watched.set(key, { by, phase: "asked", isOpen: false, isThere: false, isAgain: false });
         this.#ask(key);
       } else {
         watched.by.add(id);
@@ -74,6 +77,7 @@ export class Watches {
         this.#watched.delete(key);
       } else {
         watched.phase = "asked";
+        watched.isOpen = false;
         watched.isAgain = false;
         this.#ask(key);
       }
@@ -87,7 +91,7 @@ export class Watches {
       this.#asked = (this.#asked + 1) % keys.length;
       const key = keys[this.#asked] as Bytes;
       const watched = this.#watched.get(key);
-      if (watched?.phase !== "known") continue;
+      if (watched?.phase !== "known" || watched.isOpen) continue;
       watched.phase = "asked";
       watched.isAgain = true;
       this.#ask(key);
@@ -112,13 +116,19 @@ export class Watches {
   }
 
   #ask(key: Bytes): void {
-    if (this.#wire.isUp) this.#wire.send(["WATCHEX", key], (reply) => this.#answered(key, reply));
+    const watched = this.#watched.get(key);
+    if (watched === undefined || watched.isOpen || !this.#wire.isUp) return;
+    watched.isOpen = true;
+    this.#wire.send(["WATCHEX", key], (reply) => this.#answered(key, reply));
   }
 
   #answered(key: Bytes, reply: Frame): void {
     const watched = this.#watched.get(key);
-    if (watched?.phase !== "asked") return;
-    if (watched.isAgain && reply instanceof ErrorReply && reply.code !== "MOVED") {
+    if (watched === undefined) return;
+    watched.isOpen = false;
+    if (watched.phase === "known") {
+      this.#unask(key, watched); // A push said the state before.
+    } else if (watched.isAgain && reply instanceof ErrorReply && reply.code !== "MOVED") {
       this.#known(key, watched, watched.isThere);
     } else if (this.#wire.isMomentary(reply)) {
       this.#wire.tryAgain(() => this.#ask(key));
@@ -139,7 +149,7 @@ export class Watches {
     watched.phase = "known";
     watched.isThere = isThere;
     watched.isAgain = false;
-    if (watched.by.size === 0) this.#unask(key, watched);
+    this.#unask(key, watched);
     for (const id of watched.by) this.#say(id, key, isThere);
   }
 
@@ -152,9 +162,13 @@ export class Watches {
     else if (watched.phase === "known") this.#unask(key, watched);
   }
 
+  /** If nobody watches it; while a command is open, the answer to that leads here again. */
   #unask(key: Bytes, watched: Watched): void {
+    if (watched.by.size > 0 || watched.isOpen) return;
     watched.phase = "leaving";
+    watched.isOpen = true;
     this.#wire.send(["UNWATCHEX", key], () => {
+      watched.isOpen = false;
       if (watched.by.size === 0) {
         this.#watched.delete(key);
       } else {

@@ -1309,8 +1309,12 @@ class Core:
             watched = self.watched.get(key)
             if watched is None:
                 self.watched[key] = {
-                    "by": [name], "phase": "asked", "is_there": None, "is_again": False
-                }  # fmt: skip
+                    "by": [name],
+                    "phase": "asked",
+                    "is_open": False,  # One of its commands is not answered; a push is no answer.
+                    "is_there": None,
+                    "is_again": False,
+                }
                 self.send_watch(key)
             else:
                 watched["by"].append(name)
@@ -1318,8 +1322,17 @@ class Core:
                     self.say_state(name, key, watched["is_there"])
 
     def send_watch(self, key):
-        if self.link == "up":
+        watched = self.watched.get(key)
+        if self.link == "up" and watched is not None and not watched["is_open"]:
+            watched["is_open"] = True
             self.send(["WATCHEX", key], lambda reply: self.watch_answered(key, reply))
+
+    def send_unwatch(self, key):
+        """If nobody watches it any longer; while a command is open, its answer leads here again."""
+        watched = self.watched[key]
+        if not watched["by"] and not watched["is_open"]:
+            watched["phase"], watched["is_open"] = "leaving", True
+            self.send(["UNWATCHEX", key], lambda reply: self.unwatched(key))
 
     def unwatch(self, name):
         watch = self.watches.pop(name, None)
@@ -1334,10 +1347,10 @@ class Core:
         if self.link != "up":
             del self.watched[key]
         elif watched["phase"] == "known":
-            watched["phase"] = "leaving"
-            self.send(["UNWATCHEX", key], lambda reply: self.unwatched(key))
+            self.send_unwatch(key)
 
     def unwatched(self, key):
+        self.watched[key]["is_open"] = False
         if self.watched[key]["by"]:
             self.watched[key]["phase"] = "asked"
             self.send_watch(key)
@@ -1346,8 +1359,11 @@ class Core:
 
     def watch_answered(self, key, reply):
         watched = self.watched.get(key)
-        if watched is None or watched["phase"] != "asked":
+        if watched is None:
             return None
+        watched["is_open"] = False
+        if watched["phase"] == "known":  # A push said it before.
+            return self.send_unwatch(key)
         if watched["is_again"] and isinstance(reply, Error) and reply.code != "MOVED":
             return self.state_known(key, watched["is_there"])
         if code(reply) in MOMENTARY | {"ASK"}:
@@ -1370,12 +1386,9 @@ class Core:
     def state_known(self, key, is_there):
         watched = self.watched[key]
         watched["phase"], watched["is_there"], watched["is_again"] = "known", is_there, False
-        if not watched["by"]:
-            watched["phase"] = "leaving"
-            return self.send(["UNWATCHEX", key], lambda reply: self.unwatched(key))
+        self.send_unwatch(key)
         for name in watched["by"]:
             self.say_state(name, key, is_there)
-        return None
 
     def say_state(self, name, key, is_there):
         told = self.watches[name]["told"]
@@ -1402,7 +1415,7 @@ class Core:
             if not watched["by"]:
                 del self.watched[key]
                 continue
-            watched["phase"], watched["is_again"] = "asked", False
+            watched["phase"], watched["is_open"], watched["is_again"] = "asked", False, False
             self.send_watch(key)
         for prefix in list(self.prefixes):
             self.send_prefix(prefix)
@@ -1413,7 +1426,7 @@ class Core:
             self.asked_again = (self.asked_again + 1) % len(keys)
             key = keys[self.asked_again]
             watched = self.watched[key]
-            if watched["phase"] == "known":
+            if watched["phase"] == "known" and not watched["is_open"]:
                 watched["phase"], watched["is_again"] = "asked", True
                 self.send_watch(key)
 

@@ -33,6 +33,7 @@ type watchedKey struct {
 	key     string
 	by      []*Watch
 	phase   keyPhase
+	isOpen  bool // A command of it is not answered; a push is no answer.
 	isThere bool
 	isAgain bool // It is asked for again, and isThere is so.
 }
@@ -115,14 +116,20 @@ func (c *Core) forgetKey(watched *watchedKey) {
 }
 
 func (c *Core) sendWatch(watched *watchedKey) {
-	if c.link == up {
+	if c.link == up && !watched.isOpen {
+		watched.isOpen = true
 		c.send([]string{"WATCHEX", watched.key}, func(reply resp.Value) { c.watchAnswered(watched, reply) })
 	}
 }
 
+// sendUnwatch says that nobody watches a key, if so; while a command is open, the answer to that leads here again.
 func (c *Core) sendUnwatch(watched *watchedKey) {
-	watched.phase = leaving
+	if len(watched.by) > 0 || watched.isOpen {
+		return
+	}
+	watched.phase, watched.isOpen = leaving, true
 	c.send([]string{"UNWATCHEX", watched.key}, func(resp.Value) {
+		watched.isOpen = false
 		if len(watched.by) == 0 {
 			c.forgetKey(watched)
 			return
@@ -133,8 +140,11 @@ func (c *Core) sendUnwatch(watched *watchedKey) {
 }
 
 func (c *Core) watchAnswered(watched *watchedKey, reply resp.Value) {
+	watched.isOpen = false
 	switch {
-	case c.watched[watched.key] != watched || watched.phase != asking:
+	case c.watched[watched.key] != watched:
+	case watched.phase == known: // A push said it before.
+		c.sendUnwatch(watched)
 	case watched.isAgain && reply.Kind == resp.Error && reply.Code() != "MOVED":
 		c.stateIsKnown(watched, watched.isThere)
 	case isMomentary(reply.Code()), reply.Code() == "ASK": // P-CLUSTER-7
@@ -159,10 +169,7 @@ func (c *Core) watchAnswered(watched *watchedKey, reply resp.Value) {
 
 func (c *Core) stateIsKnown(watched *watchedKey, isThere bool) {
 	watched.phase, watched.isThere, watched.isAgain = known, isThere, false
-	if len(watched.by) == 0 {
-		c.sendUnwatch(watched)
-		return
-	}
+	c.sendUnwatch(watched)
 	for _, w := range watched.by {
 		c.tellState(w, watched)
 	}
@@ -214,7 +221,7 @@ func (c *Core) watchAnew() {
 			c.forgetKey(watched)
 			continue
 		}
-		watched.phase, watched.isAgain = asking, false
+		watched.phase, watched.isOpen, watched.isAgain = asking, false, false
 		c.sendWatch(watched)
 	}
 	for _, p := range slices.Clone(c.ordered) {
@@ -226,7 +233,7 @@ func (c *Core) watchAnew() {
 func (c *Core) askAgain() {
 	for range min(len(c.keys), mostAskedAgain) {
 		c.asked = (c.asked + 1) % len(c.keys)
-		if watched := c.keys[c.asked]; watched.phase == known {
+		if watched := c.keys[c.asked]; watched.phase == known && !watched.isOpen {
 			watched.phase, watched.isAgain = asking, true
 			c.sendWatch(watched)
 		}

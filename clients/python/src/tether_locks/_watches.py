@@ -21,6 +21,7 @@ class _Watched:
     def __init__(self) -> None:
         self.by: list[Handle] = []
         self.phase = "asked"
+        self.is_open = False  # A command of it is not answered; a push is no answer (P-WATCH-1).
         self.is_there = False
         self.is_again = False  # It is asked for again, and `is_there` is so.
 
@@ -79,7 +80,7 @@ class Watches:
         """On another connection (P-WATCH-3)."""
         for key, watched in list(self._keys.items()):
             if watched.by:
-                watched.phase, watched.is_again = "asked", False
+                watched.phase, watched.is_open, watched.is_again = "asked", False, False
                 self._send(key)
             else:
                 del self._keys[key]
@@ -90,7 +91,7 @@ class Watches:
         for _ in keys[:MOST_ASKED_AGAIN]:
             self._asked = (self._asked + 1) % len(keys)
             key, watched = keys[self._asked]
-            if watched.phase == "known":
+            if watched.phase == "known" and not watched.is_open:
                 watched.phase, watched.is_again = "asked", True
                 self._send(key)
 
@@ -108,12 +109,18 @@ class Watches:
                 self._say(handle, key, is_there)
 
     def _send(self, key: bytes) -> None:
-        if self._core.is_up:
+        watched = self._keys.get(key)
+        if self._core.is_up and watched is not None and not watched.is_open:
+            watched.is_open = True
             self._core.send(("WATCHEX", key), lambda reply: self._answered(key, reply))
 
     def _answered(self, key: bytes, reply: Any) -> None:
         watched = self._keys.get(key)
-        if watched is None or watched.phase != "asked":
+        if watched is None:
+            return
+        watched.is_open = False
+        if watched.phase == "known":  # A push said it before.
+            self._unwatch(key, watched)
             return
         code = code_of(reply)
         if watched.is_again and code not in ("", "MOVED"):
@@ -133,8 +140,7 @@ class Watches:
 
     def _know(self, key: bytes, watched: _Watched, is_there: bool) -> None:
         watched.phase, watched.is_there, watched.is_again = "known", is_there, False
-        if not watched.by:
-            self._unwatch(key, watched)
+        self._unwatch(key, watched)
         for handle in watched.by:
             self._say(handle, key, is_there)
 
@@ -157,10 +163,13 @@ class Watches:
             self._unwatch(key, watched)
 
     def _unwatch(self, key: bytes, watched: _Watched) -> None:
-        watched.phase = "leaving"
-        self._core.send(("UNWATCHEX", key), lambda _: self._unwatched(key, watched))
+        """If nobody watches it; while a command is open, the answer to that leads here again."""
+        if not watched.by and not watched.is_open:
+            watched.phase, watched.is_open = "leaving", True
+            self._core.send(("UNWATCHEX", key), lambda _: self._unwatched(key, watched))
 
     def _unwatched(self, key: bytes, watched: _Watched) -> None:
+        watched.is_open = False
         if watched.by:
             watched.phase = "asked"
             self._send(key)

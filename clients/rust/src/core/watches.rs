@@ -27,13 +27,14 @@ struct Watch {
 struct Watched {
     by: Vec<Id>,
     state: State,
+    /// A command of it is not answered; a push is no answer (P-WATCH-1).
+    is_open: bool,
     /// What it was when it was asked for again.
     was_there: Option<bool>,
     /// Its place among all that are watched.
     serial: u64,
 }
 
-/// For one key, at most one command is unanswered (P-WATCH-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Asked,
@@ -105,6 +106,7 @@ impl Core {
                     let watched = Watched {
                         by: vec![id],
                         state: State::Asked,
+                        is_open: false,
                         was_there: None,
                         serial: self.watches.last_serial,
                     };
@@ -120,7 +122,7 @@ impl Core {
         let last = self.watches.again;
         let mut keys = Vec::new();
         for (key, watched) in &self.watches.keys {
-            if let State::Known(_) = watched.state {
+            if let (State::Known(_), false) = (watched.state, watched.is_open) {
                 keys.push((watched.serial <= last, watched.serial, key.clone()));
             }
         }
@@ -148,8 +150,10 @@ impl Core {
     }
 
     pub(super) fn send_watch(&mut self, key: &Bytes) {
-        let watched = self.watches.keys.get(key).filter(|_| self.is_up());
-        if watched.is_some_and(|watched| watched.state == State::Asked) {
+        let is_up = self.is_up();
+        let watched = self.watches.keys.get_mut(key).filter(|_| is_up);
+        if let Some(watched) = watched.filter(|it| it.state == State::Asked && !it.is_open) {
+            watched.is_open = true;
             self.send(words!["WATCHEX", key], Expect::Watch(key.clone()));
         }
     }
@@ -174,7 +178,16 @@ impl Core {
         if !is_up {
             self.watches.keys.remove(key);
         } else if let State::Known(_) = watched.state {
+            self.send_unwatch(key);
+        }
+    }
+
+    /// If nobody watches it; while a command is open, the answer to that leads here again.
+    fn send_unwatch(&mut self, key: &Bytes) {
+        let watched = self.watches.keys.get_mut(key);
+        if let Some(watched) = watched.filter(|it| it.by.is_empty() && !it.is_open) {
             watched.state = State::Leaving;
+            watched.is_open = true;
             self.send(words!["UNWATCHEX", key], Expect::Unwatch(key.clone()));
         }
     }
@@ -184,6 +197,7 @@ impl Core {
             Some(watched) if watched.by.is_empty() => _ = self.watches.keys.remove(key),
             Some(watched) => {
                 watched.state = State::Asked;
+                watched.is_open = false;
                 self.send_watch(key);
             }
             None => {}
@@ -191,10 +205,13 @@ impl Core {
     }
 
     pub(super) fn watch_answered(&mut self, key: &Bytes, reply: &Frame) {
-        let watched = self.watches.keys.get(key);
-        let Some(watched) = watched.filter(|watched| watched.state == State::Asked) else {
+        let Some(watched) = self.watches.keys.get_mut(key) else {
             return;
         };
+        watched.is_open = false;
+        if let State::Known(_) = watched.state {
+            return self.send_unwatch(key); // A push said the state before.
+        }
         let code = reply.error().map_or("", errors::code);
         match (reply.error(), watched.was_there) {
             (Some(_), Some(was_there)) if code != "MOVED" => self.state_known(key, was_there),
@@ -227,15 +244,12 @@ impl Core {
         let Some(watched) = self.watches.keys.get_mut(key) else {
             return;
         };
-        if watched.by.is_empty() {
-            watched.state = State::Leaving;
-            return self.send(words!["UNWATCHEX", key], Expect::Unwatch(key.clone()));
-        }
         watched.state = State::Known(is_there);
         watched.was_there = None;
         for id in watched.by.clone() {
             self.tell_state(id, key, is_there);
         }
+        self.send_unwatch(key);
     }
 
     /// P-WATCH-2, P-WATCH-3.
@@ -286,6 +300,7 @@ impl Core {
         keys.sort_unstable();
         for (_, key) in keys {
             if let Some(watched) = self.watches.keys.get_mut(&key) {
+                watched.is_open = false;
                 watched.state = State::Asked;
                 watched.was_there = None;
             }

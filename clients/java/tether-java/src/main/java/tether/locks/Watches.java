@@ -24,6 +24,10 @@ final class Watches {
     private static final class Watched {
         final List<Object> by = new ArrayList<>();
         Phase phase = Phase.ASKED;
+
+        /** A command of it is not answered; a push is no answer (P-WATCH-1). */
+        boolean isOpen;
+
         boolean isThere;
 
         /** It is asked for again, and {@code isThere} is so. */
@@ -92,12 +96,17 @@ final class Watches {
         }
     }
 
+    /** If nobody watches it; while a command is open, the answer to that leads here again. */
     private void sendLeaving(String key, Watched watched) {
-        watched.phase = Phase.LEAVING;
-        core.link.send(List.of("UNWATCHEX", key), reply -> left(key, watched));
+        if (watched.by.isEmpty() && !watched.isOpen) {
+            watched.phase = Phase.LEAVING;
+            watched.isOpen = true;
+            core.link.send(List.of("UNWATCHEX", key), reply -> left(key, watched));
+        }
     }
 
     private void left(String key, Watched watched) {
+        watched.isOpen = false;
         if (watched.by.isEmpty()) {
             keys.remove(key);
         } else {
@@ -107,17 +116,22 @@ final class Watches {
     }
 
     private void send(String key) {
-        if (core.link.isUp()) {
+        Watched watched = keys.get(key);
+        if (core.link.isUp() && watched != null && !watched.isOpen) {
+            watched.isOpen = true;
             core.link.send(List.of("WATCHEX", key), reply -> answered(key, reply));
         }
     }
 
     private void answered(String key, Object reply) {
         Watched watched = keys.get(key);
-        if (watched == null || watched.phase != Phase.ASKED) {
+        if (watched == null) {
             return;
         }
-        if (watched.isAgain
+        watched.isOpen = false;
+        if (watched.phase == Phase.KNOWN) {
+            sendLeaving(key, watched); // A push said the state before.
+        } else if (watched.isAgain
                 && reply instanceof ServerError
                 && !ServerError.code(reply).equals("MOVED")) {
             known(key, watched, watched.isThere);
@@ -146,11 +160,8 @@ final class Watches {
         watched.phase = Phase.KNOWN;
         watched.isThere = isThere;
         watched.isAgain = false;
-        if (watched.by.isEmpty()) {
-            sendLeaving(key, watched);
-        } else {
-            watched.by.forEach(id -> tell(id, key, isThere));
-        }
+        sendLeaving(key, watched);
+        watched.by.forEach(id -> tell(id, key, isThere));
     }
 
     /** The state first, and then only what differs (P-WATCH-2, P-WATCH-3). */
@@ -186,6 +197,7 @@ final class Watches {
         keys.forEach(
                 (key, watched) -> {
                     watched.phase = Phase.ASKED;
+                    watched.isOpen = false;
                     watched.isAgain = false;
                     send(key);
                 });
@@ -197,7 +209,7 @@ final class Watches {
         for (int count = Math.min(names.size(), MOST_ASKED_AGAIN); count > 0; count--) {
             asked = (asked + 1) % names.size();
             Watched watched = keys.get(names.get(asked));
-            if (watched.phase == Phase.KNOWN) {
+            if (watched.phase == Phase.KNOWN && !watched.isOpen) {
                 watched.phase = Phase.ASKED;
                 watched.isAgain = true;
                 send(names.get(asked));
