@@ -41,10 +41,10 @@ impl InPause {
 
     /// A client gives a command, `last` the one before.
     pub fn note(&mut self, client: ClientId, last: ClientId, is_paused: bool) {
-        if is_paused && self.clients.len() >= Self::MOST {
-            self.is_full = true;
-        } else if is_paused {
+        if is_paused && self.clients.len() < Self::MOST {
             self.clients.extend([client, last]);
+        } else if is_paused {
+            self.is_full |= !self.clients.contains(&client);
         } else if !self.clients.is_empty() {
             // What it gave before is over.
             self.clients.remove(&client);
