@@ -328,9 +328,7 @@ impl Engine {
         waiter: Id<Waiter>,
         but: Option<Id<Name>>,
     ) -> Waiter {
-        let names = self.queues.names_of(waiter);
-        let first_in = names.filter(|name| self.queues.head(&self.keys, *name) == Some(waiter));
-        let first_in: Few<_> = first_in.collect();
+        let first_in = self.names_it_is_first_at(waiter);
         let (asked, waiter) = self.dequeue(waiter);
         for name in first_in.iter().filter(|name| Some(**name) != but) {
             self.mark_ready(*name);
@@ -348,13 +346,17 @@ impl Engine {
         let waits: Vec<_> = waits.take(self.budget.left()).collect();
         self.budget.spend(waits.len());
         for waiter in waits {
-            let names: Few<_> = self.queues.names_of(waiter).collect();
-            for name in &*names {
-                if self.queues.head(&self.keys, *name) == Some(waiter) {
-                    self.mark_ready(*name);
-                }
+            for name in &*self.names_it_is_first_at(waiter) {
+                self.mark_ready(*name);
             }
         }
+    }
+
+    /// The names in whose queues a waiter is first. O(its keys).
+    fn names_it_is_first_at(&self, waiter: Id<Waiter>) -> Few<Id<Name>> {
+        let names = self.queues.names_of(waiter);
+        let first = names.filter(|name| self.queues.head(&self.keys, *name) == Some(waiter));
+        first.collect()
     }
 
     /// Whether a waiter is at the head of each of its queues and can be granted all of its keys.

@@ -166,15 +166,14 @@ impl Engine {
     pub(in crate::engine) fn detach(&mut self, client: ClientId, effects: &mut Vec<Effect>) {
         self.sweep_holds_by(client, effects);
         let connection = self.clients.find(client);
-        let Some(session) = connection.and_then(|id| self.clients[id].session()) else {
+        let attached = connection.and_then(|id| Some((id, self.clients[id].session()?)));
+        let Some((connection, session)) = attached else {
             return effects.push(Effect::Reply(Reply::Refused(Refusal::NoSession)));
         };
         self.withdraw_asked_by(client, effects);
         let count = self.clients[session].hold_count.into();
         self.begin_grace(session);
-        if let Some(connection) = connection {
-            self.mark_own_waits_ready(connection);
-        }
+        self.mark_own_waits_ready(connection);
         effects.push(Effect::Reply(Reply::Integer(count)));
     }
 
