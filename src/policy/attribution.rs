@@ -52,7 +52,8 @@ impl InPause {
     }
 
     pub fn clear(&mut self) {
-        *self = InPause::default();
+        self.clients.clear();
+        self.is_full = false;
     }
 
     /// All of them, unless there were too many to keep.
@@ -131,20 +132,6 @@ impl RecentClients {
     }
 }
 
-/// The first clients, each once, at most so many. An owner of many labels holds a key many times.
-pub fn first_distinct(clients: impl Iterator<Item = ClientId>, most: usize) -> Vec<ClientId> {
-    let mut found = Vec::new();
-    for client in clients {
-        if !found.contains(&client) {
-            found.push(client);
-            if found.len() == most {
-                break;
-            }
-        }
-    }
-    found
-}
-
 /// Whether a client is executing a command that sets a TTL, possibly in the past.
 pub fn sets_time(line: &str) -> bool {
     const SET_TIMES: &[&str] = &[
@@ -187,18 +174,6 @@ pub fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_holder_is_asked_once_and_not_very_many() {
-        let ids = |ids: &[u64]| ids.iter().copied().map(ClientId).collect::<Vec<_>>();
-        let labels = ids(&[3, 3, 1, 3, 1, 2, 9, 3]);
-        assert_eq!(
-            first_distinct(labels.iter().copied(), 9),
-            ids(&[3, 1, 2, 9])
-        );
-        assert_eq!(first_distinct(labels.iter().copied(), 3), ids(&[3, 1, 2]));
-        assert_eq!(first_distinct([].into_iter(), 3), []);
-    }
 
     #[test]
     fn what_was_given_in_a_pause_may_be_executed_for_a_while_after_it() {

@@ -14,7 +14,7 @@
 
 use crate::engine::{Cause, ClientId, Key};
 use crate::policy::attribution::{
-    InPause, RecentClients, field, first_distinct, is_blocked_or_pending, is_executing, sets_time,
+    InPause, RecentClients, field, is_blocked_or_pending, is_executing, sets_time,
 };
 use crate::shell::server::subscriptions;
 use crate::shell::state::shell;
@@ -119,14 +119,6 @@ pub fn is_no_client_executing() -> bool {
     shim::executing() == Some(ClientId(0))
 }
 
-/// The holders whose lines of `CLIENT LIST` are looked at, of those that may have done it: some microseconds each.
-fn holders_to_ask(key: Key<'_>, may_be: impl Fn(ClientId) -> bool) -> Vec<ClientId> {
-    const HOLDERS_ASKED: usize = 64;
-    let holders = shell().engine.with(|engine| engine.holders(key));
-    let holders = holders.iter().copied().filter(|holder| may_be(*holder));
-    first_distinct(holders, HOLDERS_ASKED)
-}
-
 /// Whether a client's command is executing at this moment. Takes some microseconds.
 pub fn is_executing_now(ctx: Ctx<'_>, client: ClientId) -> bool {
     let line = ctx.client_line(client);
@@ -139,13 +131,16 @@ pub fn cause_of_expiry(ctx: Ctx<'_>, key: Key<'_>) -> Cause {
     if !shell().server.get().past_is_expiry || ttl_had_ended(key) {
         return Cause::Server;
     }
-    let by = cause(ctx);
-    let may_be = |holder| by == Cause::Client(holder);
-    let own = holders_to_ask(key, may_be).into_iter().find(|holder| {
-        ctx.client_line(*holder)
-            .is_some_and(|line| sets_time(&line))
-    });
-    own.map_or(Cause::Server, Cause::Client)
+    let Cause::Client(client) = cause(ctx) else {
+        return Cause::Server;
+    };
+    let engine = &shell().engine;
+    let is_holder = engine.with(|engine| engine.holders(key).contains(&client));
+    let line = is_holder.then(|| ctx.client_line(client)).flatten();
+    match line.is_some_and(|line| sets_time(&line)) {
+        true => Cause::Client(client),
+        false => Cause::Server,
+    }
 }
 
 /// A held key got a TTL: records its end, where that is needed to tell an expiry from a time set in the past.
