@@ -152,13 +152,26 @@ impl Server {
             key: key(name),
             state: KeyState::Lock,
         });
-        let (limit_ms, push) = (None, true);
+        self.queue(number, &seen, Terms::of(LOCK), None);
+    }
+
+    /// Asks for keys in these states, and waits for so long, with a push.
+    fn queue(
+        &mut self,
+        number: u64,
+        seen: &[KeySnapshot<'_>],
+        terms: Terms<&[u8]>,
+        limit_ms: Option<u64>,
+    ) {
         self.tell(Event::Acquire(Acquire {
             client: client(number),
-            seen: &seen,
-            terms: Terms::of(LOCK),
+            seen,
+            terms,
             value: b"",
-            wait: Some(Wait { limit_ms, push }),
+            wait: Some(Wait {
+                limit_ms,
+                push: true,
+            }),
             form: Form::Lock,
             in_command: true,
         }));
@@ -1288,16 +1301,7 @@ fn a_request_that_shows_that_a_key_is_gone_finds_the_others_as_they_are_then() {
             key: key(name),
             state,
         });
-        let (limit_ms, push) = (None, true);
-        server.tell(Event::Acquire(Acquire {
-            client: client(number),
-            seen: &seen,
-            terms: Terms::of(LOCK),
-            value: b"",
-            wait: Some(Wait { limit_ms, push }),
-            form: Form::Lock,
-            in_command: true,
-        }));
+        server.queue(number, &seen, Terms::of(LOCK), None);
     };
     server.acquire(1, "b", LOCK);
     ask(&mut server, 2, KeyState::Lock);
@@ -1490,16 +1494,7 @@ fn who_waits_is_served_though_a_flush_is_not_over() {
         ..Limits::default()
     });
     let ask = |server: &mut Server, number, key: Key<'_>, state| {
-        let (limit_ms, push) = (None, true);
-        server.tell(Event::Acquire(Acquire {
-            client: client(number),
-            seen: &[KeySnapshot { key, state }],
-            terms: Terms::of(LOCK),
-            value: b"",
-            wait: Some(Wait { limit_ms, push }),
-            form: Form::Lock,
-            in_command: true,
-        }));
+        server.queue(number, &[KeySnapshot { key, state }], Terms::of(LOCK), None);
     };
     for number in 0..10 * STEPS {
         let (db, name) = (Db(0), number.to_string());
@@ -1558,16 +1553,7 @@ fn two_wait_for_many() -> Server {
     });
     let seen: Vec<_> = seen.collect();
     for number in [2, 3] {
-        let (limit_ms, push) = (None, true);
-        server.tell(Event::Acquire(Acquire {
-            client: client(number),
-            seen: &seen,
-            terms: Terms::of(LOCK),
-            value: b"",
-            wait: Some(Wait { limit_ms, push }),
-            form: Form::Lock,
-            in_command: true,
-        }));
+        server.queue(number, &seen, Terms::of(LOCK), None);
     }
     server
 }
@@ -1602,6 +1588,15 @@ fn a_request_for_many_keys_that_cannot_be_granted_takes_a_step_for_each() {
     }
 }
 
+/// `k` is a lock that somebody holds.
+const HELD: [KeySnapshot<'static>; 1] = [KeySnapshot {
+    key: Key {
+        db: Db(0),
+        name: b"k",
+    },
+    state: KeyState::Lock,
+}];
+
 /// Very many that are over at the same time.
 #[test]
 fn waits_end_in_slices() {
@@ -1614,22 +1609,11 @@ fn waits_end_in_slices() {
     server.acquire(1, "k", LOCK);
     for number in 0..STEPS + 1 {
         let label = number.to_string();
-        let (limit_ms, push) = (Some(10), true);
-        server.tell(Event::Acquire(Acquire {
-            client: client(2),
-            seen: &[KeySnapshot {
-                key: key("k"),
-                state: KeyState::Lock,
-            }],
-            terms: Terms {
-                label: label.as_bytes(),
-                ..Terms::of(LOCK)
-            },
-            value: b"",
-            wait: Some(Wait { limit_ms, push }),
-            form: Form::Lock,
-            in_command: true,
-        }));
+        let terms = Terms {
+            label: label.as_bytes(),
+            ..Terms::of(LOCK)
+        };
+        server.queue(2, &HELD, terms, Some(10));
     }
     server.pass(10);
     assert_eq!(server.engine.gauges().waiters, 1);
@@ -1655,19 +1639,7 @@ fn who_leaves_its_session_waits_for_it_no_more() {
         server.start(1, 1);
         server.acquire(1, "a", Mode::Shared);
         server.acquire(2, "k", LOCK);
-        let (limit_ms, push) = (None, true);
-        server.tell(Event::Acquire(Acquire {
-            client: client(1),
-            seen: &[KeySnapshot {
-                key: key("k"),
-                state: KeyState::Lock,
-            }],
-            terms: Terms::of(Mode::Shared),
-            value: b"",
-            wait: Some(Wait { limit_ms, push }),
-            form: Form::Lock,
-            in_command: true,
-        }));
+        server.queue(1, &HELD, Terms::of(Mode::Shared), None);
         server.tell(Event::MovedFrom { key: key("a") });
         server.tell(Event::MovedTo {
             key: key("k"),
