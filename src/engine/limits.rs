@@ -83,9 +83,9 @@ impl Budget {
         self.0 == 0
     }
 
-    /// Leaves half of the steps, or the greater part of an odd number, and returns the others.
-    pub fn split_off_half(&mut self) -> Budget {
-        let others = Budget(self.0 / 2);
+    /// Returns so many of the steps, but leaves half of them, or the greater part of an odd number.
+    pub fn split_off(&mut self, steps: usize) -> Budget {
+        let others = Budget(steps.min(self.0 / 2));
         self.0 -= others.0;
         others
     }

@@ -1,7 +1,7 @@
 //! Commands find the server that has their keys.
 
 use crate::harness::*;
-use crate::line::{queue, tether};
+use crate::line::{queue, queue_push, tether};
 use crate::nodes::{Cluster, name_in};
 
 #[test]
@@ -272,4 +272,40 @@ fn a_sequence_has_a_hash_tag() {
     let asked = client.refused(["SETTP", &format!("{key}2"), "v", "SEQ"]);
     assert_eq!(asked, format!("ASK {SLOT} {}", cluster.address(1)));
     assert_eq!(client.run(&count), int(2));
+}
+
+/// How often the server was asked whether a key is to be served here.
+fn looks(server: &Server) -> usize {
+    let stats = server.info("commandstats");
+    let exists = stats.split("cmdstat_exists:calls=").nth(1);
+    exists.map_or(0, |rest| {
+        let calls = rest.split(',').next().expect("a number");
+        calls.parse().expect("a number")
+    })
+}
+
+/// The server is asked about one of them, since all have the same request first.
+#[test]
+fn what_a_request_for_many_keys_leaves_is_looked_at_once() {
+    const MANY: usize = 500;
+    let cluster = Cluster::of_masters(1, &[]);
+    let server = &cluster.servers[0];
+    let (mut holder, mut first, mut second) = (server.resp2(), server.resp3(), server.resp3());
+    let keys: Vec<_> = (0..MANY).map(|number| format!("{{t}}{number}")).collect();
+    holder.run(&format!("LOCK.ACQUIRE {}", keys[MANY - 1]));
+    let all = format!("LOCK.MACQUIRE {MANY} {} WAIT 0 PUSH", keys.join(" "));
+    queue_push(&mut first, &all);
+    queue_push(&mut second, &all);
+    let before = looks(server);
+    first.run(&format!("LOCK.CANCEL {}", keys[0]));
+    let mut seen = before;
+    let all = eventually("the end of the looks", || {
+        server.settle();
+        let now = looks(server);
+        match std::mem::replace(&mut seen, now) == now {
+            true => Ok(now - before),
+            false => Err(now.to_string()),
+        }
+    });
+    assert!((1..MANY / 10).contains(&all), "{all}");
 }

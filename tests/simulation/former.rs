@@ -1540,6 +1540,56 @@ fn who_waits_is_served_though_many_waits_are_dead() {
     assert_eq!(server.engine.holders(key("k")).to_vec(), [client(3)]);
 }
 
+/// Client 1 waits in its session by so many requests, each for twenty keys of which one is held.
+fn waits_for_many_in_its_session(requests: usize) -> Server {
+    let mut server = Server::default();
+    server.acquire(9, "held", LOCK);
+    server.start(1, 1);
+    for request in 0..requests {
+        let names: Vec<_> = (1..MANY)
+            .map(|number| format!("{request}:{number}"))
+            .collect();
+        let free = names.iter().map(|name| (name.as_bytes(), KeyState::Absent));
+        let held = [(&b"held"[..], KeyState::Lock)];
+        let seen = free.chain(held).map(|(name, state)| KeySnapshot {
+            key: Key { db: Db(0), name },
+            state,
+        });
+        let label = request.to_string();
+        let terms = Terms {
+            label: label.as_bytes(),
+            ..Terms::of(LOCK)
+        };
+        server.queue(1, &seen.collect::<Vec<_>>(), terms, None);
+    }
+    server
+}
+
+/// Each of them costs more than a work has steps.
+#[test]
+fn who_waits_is_served_though_many_queues_are_to_be_looked_at() {
+    const STEPS: usize = 64;
+    let mut server = waits_for_many_in_its_session(STEPS);
+    server.acquire(2, "k", LOCK);
+    server.acquire(3, "k", LOCK);
+    server.tell(Event::Detach { client: client(1) });
+    server.tell(Event::Ended { client: client(2) });
+    server.tell(Event::Work { steps: STEPS });
+    assert!(server.engine.has_ready());
+    assert_eq!(server.engine.holders(key("k")).to_vec(), [client(3)]);
+}
+
+/// It can be served only where it is first everywhere.
+#[test]
+fn of_a_wait_that_is_another_owners_now_one_queue_is_looked_at() {
+    let mut server = waits_for_many_in_its_session(3);
+    server.tell(Event::Detach { client: client(1) });
+    let looked_at = server
+        .engine
+        .keys_about_to_be_served(server.now, usize::MAX);
+    assert_eq!(looked_at.len(), 3, "{looked_at:?}");
+}
+
 /// Twenty keys of which others are free, and one is held: whoever waits for all of them behind another such request.
 fn two_wait_for_many() -> Server {
     let mut server = Server::default();
@@ -1573,18 +1623,31 @@ fn who_leaves_a_queue_in_which_it_was_not_first_leaves_nothing_to_do() {
     assert!(!server.engine.has_ready());
 }
 
-/// Each queue is looked at by itself, and each time all keys of its first request.
+/// Whose turn comes in several of its queues at once.
 #[test]
-fn a_request_for_many_keys_that_cannot_be_granted_takes_a_step_for_each() {
+fn a_request_for_many_keys_that_cannot_be_granted_is_looked_at_once() {
     let mut server = two_wait_for_many();
     server.tell(Event::Cancel {
         client: client(2),
         key: key("0"),
         label: b"",
     });
-    for looked_at in 1..=MANY {
+    server.tell(Event::Work { steps: MANY });
+    assert!(!server.engine.has_ready());
+}
+
+#[test]
+fn requests_for_many_keys_that_cannot_be_granted_take_a_step_for_each_key() {
+    const REQUESTS: usize = 8;
+    let mut server = waits_for_many_in_its_session(REQUESTS);
+    server.tell(Event::Detach { client: client(1) });
+    for looked_at in 1..=REQUESTS {
         server.tell(Event::Work { steps: MANY });
-        assert_eq!(server.engine.has_ready(), looked_at < MANY, "{looked_at}");
+        assert_eq!(
+            server.engine.has_ready(),
+            looked_at < REQUESTS,
+            "{looked_at}"
+        );
     }
 }
 

@@ -90,12 +90,15 @@ impl Engine {
     pub(in crate::engine) fn work(&mut self, effects: &mut Vec<Effect>) {
         self.writes_refused = false;
         // There may be millions to reap, for which nobody waits.
-        let for_others = self.budget.split_off_half();
+        let for_others = self.budget.split_off(usize::MAX);
         self.reap(effects);
         self.budget.add(for_others);
         self.withdraw_hopeless(effects);
         self.end_leases(effects);
+        // Clients can have queues looked at again and again in which nobody can be served.
+        let for_others = self.budget.split_off(1);
         self.serve_ready(effects);
+        self.budget.add(for_others);
         self.end_graces(effects);
         self.release_orphans(effects);
         // Last: where a key turns out to have expired, the effects above have granted it already.

@@ -11,6 +11,7 @@ use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
 use crate::engine::tables::Engine;
 use crate::engine::types::{Key, KeyBuf, KeyState, Moment, Token};
+use hashbrown::HashSet;
 
 impl Engine {
     /// Whether anybody waits for this key. O(1).
@@ -330,8 +331,15 @@ impl Engine {
     ) -> Waiter {
         let first_in = self.names_it_is_first_at(waiter);
         let (asked, waiter) = self.dequeue(waiter);
+        let mut to_be_served = HashSet::new();
         for name in first_in.iter().filter(|name| Some(**name) != but) {
-            self.mark_ready(*name);
+            // Who waits for several keys is served, or not, by whichever of its queues is looked at.
+            let next = self.queues.head(&self.keys, *name);
+            let is_of_several = |next: &Id<Waiter>| !self.queues.asks_for_one(*next);
+            let next = next.filter(|next| !self.has_dead_waits() && is_of_several(next));
+            if next.is_none_or(|next| to_be_served.insert(next)) {
+                self.mark_ready(*name);
+            }
         }
         for name in asked.iter().filter(|name| Some(**name) != but) {
             self.keys.remove_name_if_unreferenced(*name);
@@ -340,14 +348,16 @@ impl Engine {
     }
 
     /// The connection is out of its session: those of its waits that are first may have waited for a hold of that session, which is
-    /// another owner's now. O(its waits), within the budget.
+    /// another owner's now. One queue of each is looked at, since who is not first in all of them is not served. O(its waits), within
+    /// the budget.
     pub(in crate::engine) fn mark_own_waits_ready(&mut self, connection: Id<Client>) {
         let waits = self.queues.of_client(&self.clients, connection);
         let waits: Vec<_> = waits.take(self.budget.left()).collect();
         self.budget.spend(waits.len());
         for waiter in waits {
-            for name in &*self.names_it_is_first_at(waiter) {
-                self.mark_ready(*name);
+            let name = self.queues.names_of(waiter).next();
+            if let Some(name) = name.filter(|name| self.is_first_at(waiter, *name)) {
+                self.mark_ready(name);
             }
         }
     }
@@ -355,14 +365,19 @@ impl Engine {
     /// The names in whose queues a waiter is first. O(its keys).
     fn names_it_is_first_at(&self, waiter: Id<Waiter>) -> Few<Id<Name>> {
         let names = self.queues.names_of(waiter);
-        let first = names.filter(|name| self.queues.head(&self.keys, *name) == Some(waiter));
-        first.collect()
+        names
+            .filter(|name| self.is_first_at(waiter, *name))
+            .collect()
+    }
+
+    fn is_first_at(&self, waiter: Id<Waiter>, name: Id<Name>) -> bool {
+        self.queues.head(&self.keys, name) == Some(waiter)
     }
 
     /// Whether a waiter is at the head of each of its queues and can be granted all of its keys.
     fn can_serve(&self, waiter: Id<Waiter>) -> bool {
         self.queues.names_of(waiter).all(|name| {
-            self.queues.head(&self.keys, name) == Some(waiter)
+            self.is_first_at(waiter, name)
                 && match self.keys.held_at(name) {
                     Some(key) => self.can_acquire(waiter, key),
                     None => !self.may_be_foreign(name),
