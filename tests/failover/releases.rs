@@ -57,6 +57,26 @@ fn once_the_server_takes_writes_again_a_release_hands_over_at_once() {
 }
 
 #[test]
+fn so_does_the_end_of_a_session_by_its_operator() {
+    let server = Server::start();
+    let (mut admin, mut watcher) = (server.resp2(), server.resp3());
+    let (mut other, mut holder, mut waiter) = (server.resp2(), server.resp2(), server.resp2());
+    other.run("LOCK.ACQUIRE b");
+    admin.run("CONFIG SET min-replicas-to-write 1");
+    other.run("LOCK.RELEASE b");
+    admin.run("CONFIG SET min-replicas-to-write 0");
+    holder.run("SESSION.START GRACE 60000");
+    holder.run("LOCK.ACQUIRE a");
+    let session = admin.run("SESSION.LIST").items()[0].items()[1].number();
+    queue(&server, &mut waiter, "LOCK.ACQUIRE a WAIT 0");
+    watcher.run("WATCHEX a");
+    admin.pipeline(&[&format!("SESSION.KILL {session}"), "EXISTS a"]);
+    assert_eq!(admin.read_replies(2), [int(1), int(1)]);
+    assert!(waiter.read_reply().number() > 0);
+    assert_eq!(server.settled(&mut watcher), [""; 0]);
+}
+
+#[test]
 fn with_too_few_replicas_a_session_ends_and_so_does_a_wait() {
     let master = Server::start();
     let replica = Server::replica_of(&master, &[]);

@@ -164,8 +164,15 @@ fn catch_up_before(ctx: Ctx<'_>, spec: &Spec, client: ClientId, keys: &[Str<'_>]
     }
     // Resuming or detaching a session writes nothing, and must not cause a write.
     let may_write = match spec.access {
-        Access::Write => !matches!(spec.verb, Verb::Resume | Verb::Detach),
-        Access::Release => may_grant_after_release(ctx),
+        Access::Write => {
+            let writes = !matches!(spec.verb, Verb::Resume | Verb::Detach);
+            if writes && !shell().engine.with(Engine::accepts_writes) {
+                update_accepts_writes(ctx);
+            }
+            writes
+        }
+        // The server takes it also with too few replicas. Then nobody is granted what it frees.
+        Access::Release => update_accepts_writes(ctx),
         Access::Withdraw => writes::may_write_now(ctx),
         Access::Look => false,
     };
@@ -177,8 +184,8 @@ fn catch_up_before(ctx: Ctx<'_>, spec: &Spec, client: ClientId, keys: &[Str<'_>]
     }
 }
 
-/// The server takes a release also with too few replicas. Then nobody is granted what it frees.
-fn may_grant_after_release(ctx: Ctx<'_>) -> bool {
+/// Whether there are enough replicas for a write: the engine is told of each change.
+fn update_accepts_writes(ctx: Ctx<'_>) -> bool {
     let accepted = replicas::has_enough(ctx);
     if accepted != shell().engine.with(Engine::accepts_writes) {
         handle(ctx, Event::Writes { accepted });
