@@ -95,9 +95,9 @@ impl RecentClients {
         self.ids
     }
 
-    /// Records a command of another client than the last. (While one client sends all commands, a postponed one is also
-    /// its.)
-    pub fn note(&mut self, client: ClientId, is_paused: bool) {
+    /// Records a command of another client than the last, or one that is given in a pause. (While one client sends all commands, each
+    /// that is executed is its.)
+    pub fn note(&mut self, client: ClientId, is_paused: bool, now: impl FnOnce() -> Moment) {
         let mut previous = client;
         for id in &mut self.ids {
             std::mem::swap(id, &mut previous);
@@ -105,8 +105,10 @@ impl RecentClients {
                 break;
             }
         }
-        if is_paused {
-            self.pause = Pause::Seen;
+        match self.pause {
+            _ if is_paused => self.pause = Pause::Seen,
+            Pause::Seen => self.pause = Pause::Over(now()),
+            Pause::No | Pause::Over(_) => {}
         }
     }
 
@@ -153,12 +155,21 @@ pub fn sets_time(line: &str) -> bool {
 /// Whether a client is executing a command, or has read its next one: it has arguments, and is neither blocked (also by a
 /// pause) nor just unblocked with a command pending.
 pub fn is_executing(line: &str) -> bool {
-    has_arguments(line) && !is_blocked_or_pending(line)
+    has_arguments(line) && !is_blocked(line) && !is_pending(line)
 }
 
-/// Whether a client is blocked, or unblocked with its command still pending.
-pub fn is_blocked_or_pending(line: &str) -> bool {
-    field(line, "flags=").is_some_and(|flags| flags.contains(['b', 'u']))
+/// Whether a client is blocked, also by a pause.
+pub fn is_blocked(line: &str) -> bool {
+    has_flag(line, 'b')
+}
+
+/// Whether a client was unblocked, and its command is pending.
+pub fn is_pending(line: &str) -> bool {
+    has_flag(line, 'u')
+}
+
+fn has_flag(line: &str, flag: char) -> bool {
+    field(line, "flags=").is_some_and(|flags| flags.contains(flag))
 }
 
 fn has_arguments(line: &str) -> bool {
@@ -183,14 +194,25 @@ mod tests {
             !recent.may_be_postponed(|| true, at(0)),
             "nobody has given a command"
         );
-        recent.note(ClientId(2), true);
+        recent.note(ClientId(2), true, at(0));
         assert!(recent.may_be_postponed(|| true, at(60_000)));
         assert!(recent.may_be_postponed(|| false, at(70_000)));
-        recent.note(ClientId(1), false);
+        recent.note(ClientId(1), false, at(75_000));
         assert!(recent.may_be_postponed(|| false, at(79_999)));
         assert!(!recent.may_be_postponed(|| false, at(80_000)));
         assert!(!recent.may_be_postponed(|| false, at(0)));
         assert_eq!(recent.ids(), [1, 2, 0, 0].map(ClientId));
+    }
+
+    #[test]
+    fn a_pause_is_over_when_the_next_client_speaks() {
+        let mut recent = RecentClients::only(ClientId(1));
+        let at = |ms: u64| move || Moment(ms * 1000);
+        recent.note(ClientId(2), true, at(0));
+        recent.note(ClientId(1), false, at(60_000));
+        recent.note(ClientId(2), false, at(65_000));
+        assert!(recent.may_be_postponed(|| false, at(69_999)));
+        assert!(!recent.may_be_postponed(|| false, at(70_000)));
     }
 
     #[test]
@@ -218,17 +240,18 @@ mod tests {
         let mut recent = RecentClients::only(ClientId(1));
         // Connection 2 runs a script; at each of its commands another module calls one, at which a second module does.
         let (script, module, second) = (97, 98, 99);
-        recent.note(ClientId(2), false);
+        let never = || unreachable!();
+        recent.note(ClientId(2), false, never);
         for _ in 0..3 {
             for fake in [script, module, second] {
-                recent.note(ClientId(fake), false);
+                recent.note(ClientId(fake), false, never);
             }
         }
         assert_eq!(recent.last(), ClientId(second));
         assert_eq!(recent.ids(), [second, module, script, 2].map(ClientId));
-        recent.note(ClientId(1), false);
+        recent.note(ClientId(1), false, never);
         assert_eq!(recent.ids(), [1, second, module, script].map(ClientId));
-        recent.note(ClientId(script), false);
+        recent.note(ClientId(script), false, never);
         assert_eq!(recent.ids(), [script, 1, second, module].map(ClientId));
     }
 

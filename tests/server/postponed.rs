@@ -1,6 +1,7 @@
 //! Commands that the server postpones (`CLIENT PAUSE`), or executes in the middle of another (a slow script).
 
 use crate::harness::*;
+use std::time::Duration;
 
 /// Whether a connection stands still, as a line of CLIENT LIST says. Under Redis 8's threads those of ours have the flag of
 /// tracking as well.
@@ -68,6 +69,23 @@ fn an_owner_is_not_told_of_its_own_command_that_was_postponed() {
         owner.read_reply();
         assert_eq!(server.settled(&mut owner), [""; 0], "{ends_k}");
         assert_eq!(other.call("EXISTS k"), int(0), "{ends_k}");
+    }
+}
+
+/// Nobody has given a command in the pause but who began it.
+#[test]
+fn an_owner_that_speaks_first_after_a_pause_is_told_of_a_loss_by_a_command_that_was_postponed() {
+    let server = Server::start();
+    let (mut owner, mut other) = (server.resp3(), server.resp2());
+    for round in 0..20 {
+        assert_eq!(owner.call("SETTP k v NOTIFY"), int(1));
+        other.pipeline(&["CLIENT PAUSE 20 WRITE", "DEL k"]);
+        assert_eq!(other.read_reply(), simple("OK"));
+        std::thread::sleep(Duration::from_millis(20));
+        owner.run("PING");
+        assert_eq!(other.read_reply(), int(1));
+        let told = server.settled(&mut owner);
+        assert_eq!(told, ["settp k LOST deleted"], "round {round}");
     }
 }
 

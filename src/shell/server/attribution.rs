@@ -14,7 +14,7 @@
 
 use crate::engine::{Cause, ClientId, Key};
 use crate::policy::attribution::{
-    InPause, RecentClients, field, is_blocked_or_pending, is_executing, sets_time,
+    InPause, RecentClients, field, is_blocked, is_executing, is_pending, sets_time,
 };
 use crate::shell::server::subscriptions;
 use crate::shell::state::shell;
@@ -47,17 +47,18 @@ pub unsafe fn on_filtered_command(filter: *mut c::RedisModuleCommandFilterCtx) {
     // SAFETY: the caller. Some servers lack it.
     let id = unsafe { c::RedisModule_CommandFilterGetClientId.map(|get| get(filter)) };
     let Some(id) = id else { return };
-    if shell.recent_clients.get().last() != ClientId(id) {
-        note(ClientId(id));
+    let is_paused = raw::must_not_write();
+    if is_paused || shell.recent_clients.get().last() != ClientId(id) {
+        note(ClientId(id), is_paused);
     }
 }
 
 /// Apart from what runs for every command.
 #[inline(never)]
-fn note(client: ClientId) {
+fn note(client: ClientId, is_paused: bool) {
     let mut recent = shell().recent_clients.get();
-    let (last, is_paused) = (recent.last(), raw::must_not_write());
-    recent.note(client, is_paused);
+    let last = recent.last();
+    recent.note(client, is_paused, clock::now);
     shell().recent_clients.set(recent);
     let in_pause = &shell().in_pause;
     in_pause.with_mut(|in_pause| in_pause.note(client, last, is_paused));
@@ -93,11 +94,14 @@ fn cause_after_pause(ctx: Ctx<'_>) -> Cause {
     let Some(candidates) = in_pause.with(InPause::all) else {
         return Cause::Server;
     };
+    // Whom the pause blocked is pending when it is over: who is blocked then is so by a command of its own.
+    let is_paused = raw::must_not_write();
+    let is_postponed = |line: &str| is_pending(line) || is_paused && is_blocked(line);
     let mut executing = Vec::new();
     for client in candidates {
         let line = ctx.client_line(client);
         match line.as_deref() {
-            Some(line) if is_blocked_or_pending(line) => {}
+            Some(line) if is_postponed(line) => {}
             Some(line) if is_executing(line) => executing.push(client),
             _ => in_pause.with_mut(|in_pause| in_pause.is_over(client)),
         }
