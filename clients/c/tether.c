@@ -281,6 +281,7 @@ struct prefix {
     int round;      /* answers to an earlier one are not taken */
     bool is_live;   /* `members` are whole, else `next` is on its way */
     bool is_refused;
+    bool has_page; /* of `next`: what is pushed before the first one is of a former watch */
     struct members members, next;
 };
 
@@ -1487,8 +1488,7 @@ static void send_page(tether *t, struct prefix *prefix, tether_bytes after) {
 static void send_prefix(tether *t, struct prefix *prefix) {
     if (t->link != UP)
         return;
-    clear(&prefix->next);
-    prefix->is_live = prefix->is_refused = false;
+    prefix->is_live = prefix->is_refused = prefix->has_page = false;
     prefix->round++;
     send_page(t, prefix, (tether_bytes){NULL, 0});
 }
@@ -1510,6 +1510,9 @@ static void prefix_answered(struct command *command, const redisReply *reply) {
         end_prefix(prefix);
         return;
     }
+    if (!prefix->has_page)
+        clear(&prefix->next);
+    prefix->has_page = true;
     for (size_t at = 0; at < reply->element[1]->elements; at++) {
         const redisReply *entry = reply->element[1]->element[at];
         if (entry->elements >= 3 && text_of(entry->element[0]).ptr)

@@ -102,7 +102,7 @@ func (c *candidate) receive(event core.Event) {
 // run stands for election at one server.
 func (c *candidate) run(callbacks Callbacks, want core.Want) error {
 	c.link.do(func(core *core.Core) { c.request = core.Acquire(want, c) })
-	defer c.link.do(func(core *core.Core) { core.Withdraw(c.request) })
+	defer c.link.do(func(core *core.Core) { core.GiveUp(c.request) })
 	for c.ctx.Err() == nil {
 		select {
 		case term := <-c.terms:

@@ -398,12 +398,18 @@ export class Core {
     this.#sendReleases(request, request.keys);
   }
 
-  giveUp(id: Id): void {
+  /** Returns whether more is told of it. */
+  giveUp(id: Id): boolean {
     const request = this.#byId.get(id);
-    if (request === undefined) return;
+    if (request === undefined) {
+      // A candidate that lost its term before its resigning was answered would stand again with the answer.
+      for (const silent of this.#requests) if (silent.id === id) silent.isCandidate = false;
+      return false;
+    }
     request.isCandidate = false;
     if (request.phase === "held") this.release(id);
     else this.#giveUp(request);
+    return true;
   }
 
   #giveUp(request: Request): void {

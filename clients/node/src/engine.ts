@@ -29,6 +29,7 @@ export type Call =
 
 /** Carries calls out, and tells events: here, in a Worker, or in the nodes of a cluster. */
 export interface Carrier {
+  /** A `giveUp` is always answered with an event that ends it. */
   do(call: Call): void;
   /** What is so by the clocks of now; undefined: an event said how it ended. */
   check(id: Id): Verdict | undefined;
@@ -85,7 +86,7 @@ export class Engine implements Carrier {
         core.release(call.id, call.token);
         break;
       case "giveUp":
-        core.giveUp(call.id);
+        if (!core.giveUp(call.id)) core.events.push({ kind: "over", id: call.id });
         break;
       case "extend":
         core.extend(call.id, call.lease);

@@ -194,11 +194,14 @@ interface Member {
 
 export type Members = ReadonlyMap<Bytes, Member>;
 
-/** `next` is the snapshot that is being read, `number` which one it is, and `isLive` says that it is complete. */
+/**
+ * `next` is the snapshot that is being read: undefined before its first page, when a push is still of a former watch. `number`
+ * is which snapshot it is, and `isLive` says that it is complete.
+ */
 interface Prefix {
   readonly by: Set<Id>;
   members: Map<Bytes, Member>;
-  next: Map<Bytes, Member>;
+  next: Map<Bytes, Member> | undefined;
   number: number;
   isLive: boolean;
 }
@@ -235,7 +238,7 @@ export class Presences {
       if (state.isLive) this.#compare(id, state.members, state.members);
       return;
     }
-    this.#prefixes.set(prefix, { by: new Set([id]), members: new Map(), next: new Map(), number: 0, isLive: false });
+    this.#prefixes.set(prefix, { by: new Set([id]), members: new Map(), next: undefined, number: 0, isLive: false });
     this.#ask(prefix);
   }
 
@@ -272,8 +275,8 @@ export class Presences {
     for (const [prefix, state] of this.#prefixes) {
       if (!key.startsWith(prefix)) continue;
       const members = state.isLive ? state.members : state.next;
-      if (member === undefined) members.delete(key);
-      else members.set(key, member);
+      if (member === undefined) members?.delete(key);
+      else members?.set(key, member);
       if (!state.isLive) continue;
       const how = word === "ADD" ? "add" : "set";
       for (const id of state.by) this.#say(id, key, how, member, value ?? "unknown");
@@ -283,8 +286,7 @@ export class Presences {
   #flushed(prefix: Bytes): void {
     const state = this.#prefixes.get(prefix);
     if (state === undefined) return;
-    state.next = new Map();
-    if (!state.isLive) return; // The snapshot tells the difference.
+    if (!state.isLive) return state.next?.clear(); // The snapshot tells the difference.
     const gone = [...state.members.keys()].sort();
     state.members = new Map();
     for (const key of gone) for (const id of state.by) this.#say(id, key, "set", undefined, "flushed");
@@ -294,7 +296,7 @@ export class Presences {
     const state = this.#prefixes.get(prefix);
     if (state === undefined || !this.#wire.isUp) return;
     if (after === undefined) {
-      state.next = new Map();
+      state.next = undefined;
       state.number += 1;
       state.isLive = false;
     }
@@ -317,10 +319,12 @@ export class Presences {
       return;
     }
     const [after, entries] = reply as [Bytes, [Bytes, number, Bytes | null][]];
+    state.next ??= new Map();
     for (const [key, token, value] of entries) state.next.set(key, { token, value });
     if (after) return this.#ask(prefix, after);
     const old = state.members;
     state.members = state.next;
+    state.next = undefined;
     state.isLive = true;
     for (const id of state.by) this.#compare(id, old, state.members);
   }

@@ -42,7 +42,7 @@ class World(run.Loader):
             **client, is_cluster=is_cluster, knows_suspend=bool(clock), random=lambda: chance
         )
         self.core = Core(self.read(), settings)
-        self.sequences, self.elections, self.losses = set(), {}, {}
+        self.sequences, self.elections, self.losses, self.left = set(), {}, {}, set()
 
     def read(self):
         mono, boot = self.clocks
@@ -73,8 +73,8 @@ class World(run.Loader):
         if call == "check":
             gives = core.check(self.read(), id) or self.losses.get(id, "released")
             return gives if gives in ("held", "waiting", "released") else {"lost": gives}
-        if call == "give_up":
-            self.elections.pop(id, None)
+        if call == "give_up" and self.elections.pop(id, None) and id in self.losses:
+            self.left.add(id)  # `elect` had not asked for the next term yet, nor waits for its end.
         acts = {
             "open": core.need_link,
             "acquire": lambda: self.acquire(id, terms),
@@ -148,7 +148,11 @@ class World(run.Loader):
                 self.acquire(name, self.elections[name])  # As `elect` does with the next term.
         said = {
             "sent": [[run.word(each) for each in words] for words in core.output],
-            "events": [self.said(event) for event in core.events],
+            "events": [
+                self.said(event)
+                for event in core.events
+                if not (event[0] == "over" and event[1] in self.left)
+            ],
             "orders": [
                 {"leave_after": order.after} if order.after else order.kind for order in core.orders
             ],

@@ -1465,13 +1465,13 @@ class Core:
         if self.link != "up":
             return
         if after is None:
-            state["next"], state["is_live"] = {}, False
+            state["is_live"] = False
             state["number"] += 1
         number = state["number"]
         words = ["WATCHTP", prefix] if after is None else ["WATCHTP", prefix, "AFTER", after]
-        self.send(words, lambda reply: self.page(prefix, state, number, reply))
+        self.send(words, lambda reply: self.page(prefix, state, number, after, reply))
 
-    def page(self, prefix, state, number, reply):
+    def page(self, prefix, state, number, asked_after, reply):
         if self.prefixes.get(prefix) is not state or state["number"] != number:
             return None
         if code(reply) in MOMENTARY | UNWRITABLE | {"ASK"}:
@@ -1483,6 +1483,8 @@ class Core:
                 members = {} if name in state["late"] else state["members"]
                 self.refused_watch(name, {**watch, "members": members}, reply)
             return None
+        if asked_after is None:  # What came before it is of a former watch.
+            state["next"] = {}
         after, entries = reply
         for key, token, value in entries:
             state["next"][key] = (token, value)

@@ -439,7 +439,7 @@ func (c *Core) requestIsDue(r *Request) {
 		}
 		c.tell(Event{Kind: Ended, Request: r, Err: err})
 		r.silent = true
-		c.GiveUp(r)
+		c.giveUp(r)
 	}
 }
 
@@ -671,17 +671,11 @@ func (c *Core) leavePlace(r *Request, key string) {
 
 // ---- releases ----
 
-// Withdraw ends a candidate for good: it gives up, or resigns.
-func (c *Core) Withdraw(r *Request) {
-	r.want.Elect = false
-	c.GiveUp(r)
-}
-
 // Release gives a hold back. A second call does nothing (P-REL-3).
 func (c *Core) Release(claim *Request) {
 	r := claim.base
 	if r.phase != held {
-		c.GiveUp(claim)
+		c.giveUp(r)
 		return
 	}
 	if !slices.Contains(r.claims, claim) {
@@ -705,13 +699,14 @@ func (c *Core) Release(claim *Request) {
 	c.sendReleases(r, r.keys)
 }
 
-// GiveUp ends a request in whatever state it is, and leaves nothing behind (P-ACQ-10).
+// GiveUp ends a request in whatever state it is, and leaves nothing behind (P-ACQ-10). A candidate stands no more, also one whose
+// term is lost and not yet settled.
 func (c *Core) GiveUp(claim *Request) {
-	r := claim.base
-	if r.phase == held {
-		c.Release(claim)
-		return
-	}
+	claim.base.want.Elect = false
+	c.Release(claim)
+}
+
+func (c *Core) giveUp(r *Request) {
 	if !r.waits() || r.givenUp {
 		return
 	}

@@ -269,7 +269,7 @@ type prefix struct {
 	prefix  string
 	by      []*Presence
 	members map[string]member // As they were told.
-	next    map[string]member // The snapshot that is being taken.
+	next    map[string]member // The snapshot that is being taken; nil before its first page, when a push is still of a former watch.
 	isLive  bool
 	attempt int
 }
@@ -350,7 +350,7 @@ func (c *Core) sendPrefix(p *prefix) {
 	if c.link != up || c.prefixes[p.prefix] != p {
 		return
 	}
-	p.next, p.isLive = map[string]member{}, false
+	p.next, p.isLive = nil, false
 	p.attempt++
 	c.sendPage(p)
 }
@@ -382,6 +382,9 @@ func (c *Core) page(p *prefix, reply resp.Value) {
 		return
 	case len(reply.Items) < 2:
 		return
+	}
+	if p.next == nil {
+		p.next = map[string]member{}
 	}
 	for _, item := range reply.Items[1].Items {
 		if len(item.Items) >= 3 {
@@ -505,7 +508,7 @@ func (c *Core) flushed(key string) {
 	case p == nil:
 		return
 	case !p.isLive:
-		p.next = map[string]member{}
+		clear(p.next)
 		return
 	}
 	old := p.members

@@ -191,7 +191,7 @@ class _Prefix:
     def __init__(self) -> None:
         self.by: list[Handle] = []
         self.members: Members = {}
-        # The snapshot that is being taken; changes of its names go into it.
+        # The snapshot that is being taken; changes of its names go into it, from its first page on.
         self.next: Members = {}
         self.number = 0  # Of this snapshot: replies to an earlier one say nothing of this one.
         self.is_live = False
@@ -327,13 +327,13 @@ class Presences:
         if not self._core.is_up:
             return
         if not after:
-            state.next, state.is_live = {}, False
+            state.is_live = False
             state.number += 1
         number = state.number
         words = ("WATCHTP", prefix, "AFTER", after) if after else ("WATCHTP", prefix)
-        self._core.send(words, lambda reply: self._page(prefix, state, number, reply))
+        self._core.send(words, lambda reply: self._page(prefix, state, number, not after, reply))
 
-    def _page(self, prefix: bytes, state: _Prefix, number: int, reply: Any) -> None:
+    def _page(self, prefix: bytes, state: _Prefix, number: int, is_first: bool, reply: Any) -> None:
         if self._prefixes.get(prefix) is not state or state.number != number:
             return
         code = code_of(reply)
@@ -346,6 +346,8 @@ class Presences:
                 self._tell("ended", handle, state.members, Refused(str(reply)))
         else:
             after, entries = reply
+            if is_first:  # What was pushed before it is of a former watch.
+                state.next = {}
             state.next.update((key, Member(token, value)) for key, token, value in entries)
             if after:
                 self._send(prefix, state, after)

@@ -28,8 +28,8 @@ struct Prefix {
     by: Vec<Id>,
     /// What its watchers were told.
     members: Members,
-    /// A snapshot that is not complete.
-    next: Members,
+    /// A snapshot that is not complete, from its first page on: what is pushed before that is of a former watch.
+    next: Option<Members>,
     is_live: bool,
     /// Of the last snapshot that was asked for.
     serial: u64,
@@ -119,7 +119,7 @@ impl Core {
             name: name.clone(),
             by: vec![id],
             members: Members::new(),
-            next: Members::new(),
+            next: None,
             is_live: false,
             serial: 0,
         });
@@ -158,7 +158,7 @@ impl Core {
         let words = match after {
             Some(after) => words!["WATCHTP", name, "AFTER", &after],
             None => {
-                prefix.next.clear();
+                prefix.next = None;
                 prefix.is_live = false;
                 words!["WATCHTP", name]
             }
@@ -186,6 +186,7 @@ impl Core {
             },
             _ => return self.leave(),
         };
+        let next = prefix.next.get_or_insert_default();
         for entry in entries {
             let Frame::Array(entry) = entry else { continue };
             let [key, token, value] = [0, 1, 2].map(|at| entry.get(at));
@@ -194,14 +195,14 @@ impl Core {
                 value: value.and_then(Frame::bytes).map(<[u8]>::to_vec),
             };
             if let Some(key) = key.and_then(Frame::bytes) {
-                prefix.next.insert(key.to_vec(), member);
+                next.insert(key.to_vec(), member);
             }
         }
         if !after.is_empty() {
             return self.send_prefix(name, Some(after.clone()));
         }
         prefix.is_live = true;
-        let next = std::mem::take(&mut prefix.next);
+        let next = prefix.next.take().unwrap_or_default();
         let former = std::mem::replace(&mut prefix.members, next.clone());
         for id in prefix.by.clone() {
             let before = self.presences.take_before(id);
@@ -298,9 +299,10 @@ impl Core {
                 continue;
             }
             let members = match prefix.is_live {
-                true => &mut prefix.members,
-                false => &mut prefix.next,
+                true => Some(&mut prefix.members),
+                false => prefix.next.as_mut(),
             };
+            let Some(members) = members else { continue };
             match &change {
                 MemberChange::Gone(_) => _ = members.remove(&key),
                 MemberChange::Added(member) | MemberChange::Set(member) => {
@@ -321,8 +323,8 @@ impl Core {
         let Some(prefix) = self.presences.get(name) else {
             return;
         };
-        prefix.next.clear();
         if !prefix.is_live {
+            prefix.next = prefix.next.take().map(|_| Members::new());
             return;
         }
         let former = std::mem::take(&mut prefix.members);

@@ -416,18 +416,6 @@ fn leads() -> [Value; 2] {
     ]
 }
 
-#[test]
-fn a_candidate_that_is_given_up_behind_the_loss_of_its_term_stands_no_more() {
-    let rest = [
-        json!({"call": "release", "id": "e", "sent": [["DELTP", "lead"]]}),
-        json!({"recv": {"push": ["settp", "lead", "LOST deleted"]}, "events": [{"lost": "e", "reason": "deleted"}]}),
-        json!({"call": "give_up", "id": "e"}),
-        json!({"recv": 0}),
-    ];
-    let world = play("plain", &[&leads()[..], &rest].concat());
-    assert!(world.core.is_idle());
-}
-
 /// The term may have ended since its leader looked, and another one may have begun.
 #[test]
 fn who_resigns_from_a_former_term_ends_neither_the_candidate_nor_its_next_term() {

@@ -127,17 +127,16 @@ final class Presences {
         }
         List<String> words = List.of("WATCHTP", name);
         if (after == null) {
-            prefix.next = new HashMap<>();
             prefix.number++;
             prefix.isLive = false;
         } else {
             words = List.of("WATCHTP", name, "AFTER", after);
         }
         int number = prefix.number;
-        core.link.send(words, reply -> answered(name, prefix, number, reply));
+        core.link.send(words, reply -> answered(name, prefix, number, after, reply));
     }
 
-    private void answered(String name, Prefix prefix, int number, Object reply) {
+    private void answered(String name, Prefix prefix, int number, String after, Object reply) {
         if (prefixes.get(name) != prefix || prefix.number != number) {
             return;
         }
@@ -150,6 +149,9 @@ final class Presences {
                 core.tell(new Event.Ended(id, Problem.refused(error)));
             }
         } else {
+            if (after == null) {
+                prefix.next.clear(); // What was pushed before the first page is of a former watch.
+            }
             page(name, prefix, (List<?>) reply);
         }
     }

@@ -392,9 +392,12 @@ final class Requests {
 
     /** P-ACQ-10: its caller stops waiting. A candidate does not stand again. */
     void giveUp(Object id) {
+        Request made = byId.get(id);
+        if (made != null) {
+            made.isCandidate = false; // Also one whose caller was told of its end.
+        }
         Request request = find(id);
         if (request != null) {
-            request.isCandidate = false;
             if (request.phase == Phase.HELD) {
                 release(id); // P-OWNER-7: other calls keep the hold that they share.
             } else {
