@@ -31,7 +31,7 @@ type Callbacks struct {
 }
 
 // Run stands for election until ctx ends, again after each term, and whether a server is reached or not. It returns the cause of
-// ctx, or the [Error] of a server that refuses for good.
+// ctx, the [Error] of a server that refuses for good, or [ErrClosed].
 func (e *Election) Run(ctx context.Context, callbacks Callbacks) error {
 	name := e.want.Keys[0]
 	var observers sync.WaitGroup
@@ -109,6 +109,8 @@ func (c *candidate) run(callbacks Callbacks, want core.Want) error {
 			c.lead(term, callbacks)
 		case err := <-c.failed:
 			return err
+		case <-c.link.closed.Done(): // The last term was told of its end, and no other one follows.
+			return errorOf(c.name, core.WasClosed())
 		case <-c.ctx.Done():
 		}
 	}

@@ -33,10 +33,13 @@ type link struct {
 	isReady chan struct{} // Something is in out. It is closed with the connection.
 	gone    chan struct{} // Closed when the link was closed and needs no connection any more.
 	isGone  bool
+	closed  context.Context // Ends when the link is closed, once all who asked it for something have heard what becomes of that.
+	end     context.CancelFunc
 }
 
 func newLink(dialer *dialer, config core.Config, notices *notices) *link {
 	l := &link{dialer: dialer, notices: notices, core: core.New(now(), config), gone: make(chan struct{})}
+	l.closed, l.end = context.WithCancel(context.Background())
 	l.timer = time.AfterFunc(time.Hour, func() { l.do(func(*core.Core) {}) })
 	l.timer.Stop()
 	return l
@@ -210,6 +213,7 @@ func (l *link) address() string {
 
 func (l *link) close() {
 	l.do(func(c *core.Core) { c.Close() })
+	l.end()
 	<-l.gone
 }
 

@@ -59,6 +59,9 @@ func failure(name, text string) *Error {
 	return &Error{Name: name, Code: strings.ToUpper(name), Text: text}
 }
 
+// WasClosed is what becomes of requests when the client is closed, and of later ones.
+func WasClosed() *Error { return failure(Closed, "the client was closed") }
+
 // refusal is what a reply that is an error says.
 func refusal(name string, reply resp.Value) *Error {
 	return &Error{Name: name, Code: reply.Code(), Text: reply.Str}
@@ -678,7 +681,7 @@ func (c *Core) Close() {
 		}
 		c.parting = append(c.parting, []string{"SESSION.DETACH"})
 	}
-	closed := failure(Closed, "the client was closed")
+	closed := WasClosed()
 	for _, r := range c.all() {
 		c.fail(r, Closed, closed)
 	}

@@ -210,7 +210,7 @@ func (c *Core) begins(r *Request) {
 	}
 	switch {
 	case c.closed:
-		refuse(Closed, "CLOSED", "the client was closed")
+		c.tell(Event{Kind: Ended, Request: r, Err: WasClosed()})
 		return
 	case len(want.Keys) == 0 || len(set(want.Keys)) < len(want.Keys): // P-ACQ-9
 		refuse(Refused, "KEYS", "no key, or one that is given twice")

@@ -54,7 +54,7 @@ func (c *Core) GoOnWatching(w *Watch) {
 	keys := w.keys
 	switch {
 	case c.closed:
-		c.endWatch(w, failure(Closed, "the client was closed"))
+		c.endWatch(w, WasClosed())
 		return
 	case len(keys) == 0 || len(set(keys)) < len(keys):
 		c.endWatch(w, &Error{Refused, "KEYS", "no key, or one that is given twice"})
@@ -291,7 +291,7 @@ func (c *Core) Observe(election string, user any) *Presence {
 // GoOnPresent begins with a presence, or goes on with one that has ended at another node, and tells the difference (P-CLUSTER-7).
 func (c *Core) GoOnPresent(w *Presence) {
 	if c.closed {
-		c.endPresence(w, failure(Closed, "the client was closed"))
+		c.endPresence(w, WasClosed())
 		return
 	}
 	if _, isTagged := hashTag(w.prefix); c.config.Cluster && !isTagged { // P-CLUSTER-2
