@@ -2,7 +2,9 @@
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
+import { writeFile } from "node:fs/promises";
 import { Socket } from "node:net";
+import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { promisify } from "node:util";
 import type { Event } from "../src/events.js";
@@ -427,6 +429,21 @@ describe("on one server", () => {
       await locks.lock("a", { lease: 3_600_000 }).acquire();
       await locks.close();`;
     await promisify(execFile)(process.execPath, ["--input-type=module", "--eval", program], { timeout: 30_000 });
+    await server.free();
+  });
+
+  test("the program goes on until a client in a Worker is closed", async () => {
+    const program = join(server.folder, "closes.mjs"); // A file, since no Worker begins under --eval.
+    await writeFile(
+      program,
+      `import { Locks } from ${JSON.stringify(new URL("../src/index.js", import.meta.url).href)};
+      const locks = new Locks(${JSON.stringify(server.url)}, { worker: true });
+      await locks.elect("a", "ann").next();
+      await locks.close();
+      console.log("closed");`,
+    );
+    const { stdout } = await promisify(execFile)(process.execPath, [program], { timeout: 30_000 });
+    assert.equal(stdout, "closed\n");
     await server.free();
   });
 
