@@ -302,6 +302,9 @@ function given<T extends object>(fields: T): { [K in keyof T]?: Exclude<T[K], un
 class Requests {
   readonly #carrier: Carrier;
   readonly #hearers = new Map<Id, (event: Event) => void>();
+  /** The turns of the elections. */
+  readonly #elections = new Set<Turn>();
+  #isClosed = false;
   #ids = 0;
 
   constructor(config: Config) {
@@ -414,10 +417,9 @@ class Requests {
         isOver = isLeaving;
         isReleasing = false;
       }
-      if (event.kind === "lost" && event.reason === "closed")
-        error = new Closed("CLOSED", `${name}: the client was closed`);
       turn.next();
     });
+    this.#elections.add(turn);
     this.#carrier.do({ call: "acquire", id, terms });
     let last: Held | undefined;
     try {
@@ -425,7 +427,8 @@ class Requests {
         signal?.throwIfAborted();
         if (error !== undefined) throw error;
         if (term === last || term?.lost !== undefined) {
-          await turn.come();
+          if (this.#isClosed) error = new Closed("CLOSED", `${name}: the client was closed`);
+          else await turn.come();
           continue;
         }
         last = term;
@@ -444,11 +447,15 @@ class Requests {
         // A refusal is an answer, too: the release is sent again without the caller (P-REL-6).
         while (!isOver && !isReleasing && error === undefined) await turn.come();
       }
+      this.#elections.delete(turn);
       this.#hearers.delete(id);
     }
   }
 
+  /** Elections hear of it here, since between two terms nothing need be told of one. */
   close(): Promise<void> {
+    this.#isClosed = true;
+    for (const turn of this.#elections) turn.next();
     return this.#carrier.close();
   }
 }
