@@ -284,7 +284,7 @@ public final class Hold implements AutoCloseable {
         return ask(checking, () -> post(core -> core.requests.checkServer(id)));
     }
 
-    /** A call that the core answers with an event; all that are open get the same answer. */
+    /** A call that the core answers with an event. */
     private CompletableFuture<Void> ask(List<CompletableFuture<Void>> open, Runnable call) {
         CompletableFuture<Void> answer = new CompletableFuture<>();
         lock.lock();
@@ -418,22 +418,26 @@ public final class Hold implements AutoCloseable {
         }
     }
 
-    /** The answer to the first of those that are under way. */
     void extended(Problem problem) {
+        answer(extending, problem);
+    }
+
+    void checked(Problem problem) {
+        answer(checking, problem);
+    }
+
+    /** The answer to the first of those that are under way. */
+    private void answer(List<CompletableFuture<Void>> open, Problem problem) {
         List<CompletableFuture<Void>> first = new ArrayList<>();
         lock.lock();
         try {
-            if (!extending.isEmpty()) {
-                first.add(extending.remove(0));
+            if (!open.isEmpty()) {
+                first.add(open.remove(0));
             }
         } finally {
             lock.unlock();
         }
         complete(first, problem == null ? null : exception(problem));
-    }
-
-    void checked(Problem problem) {
-        complete(checking, problem == null ? null : exception(problem));
     }
 
     private TetherException exception(Problem problem) {

@@ -63,8 +63,18 @@ final class Request {
         }
     }
 
-    /** The server is asked whether the hold still has these keys. */
-    record Inquiry(Object id, Set<String> keys) {}
+    /** A call that asks the server whether the hold still has its keys. */
+    static final class Inquiry {
+        final Object id;
+
+        /** Those not answered. */
+        final Set<String> keys;
+
+        Inquiry(Object id, List<String> keys) {
+            this.id = id;
+            this.keys = new LinkedHashSet<>(keys);
+        }
+    }
 
     /** A loss that came before the grant (P-LOSS-5). */
     record EarlyLoss(String reason, String key) {}
@@ -131,6 +141,9 @@ final class Request {
     /** Not answered, in their order. */
     final List<Extension> extensions = new ArrayList<>();
 
+    /** Not answered, in their order. */
+    final List<Inquiry> inquiries = new ArrayList<>();
+
     /** With SEQ, the server names the key: before that it has no place (P-TEMP-3). */
     boolean isNamed;
 
@@ -140,7 +153,6 @@ final class Request {
     Deadline atLeast;
 
     Deadline kept;
-    Inquiry inquiry;
 
     /** The greatest token that was known when it was sent (P-SESS-11). */
     long floor;

@@ -620,16 +620,16 @@ final class Requests {
         Request request = find(id);
         if (request == null || request.phase != Phase.HELD) {
             core.tell(new Event.Checked(id, Problem.LOST));
-        } else if (request.inquiry == null) {
-            request.inquiry = new Request.Inquiry(id, new LinkedHashSet<>(request.keys));
-            sendInquiry(request);
+            return;
         }
+        Request.Inquiry inquiry = new Request.Inquiry(id, request.keys);
+        request.inquiries.add(inquiry);
+        sendInquiry(request, inquiry);
     }
 
-    private void sendInquiry(Request request) {
+    private void sendInquiry(Request request, Request.Inquiry inquiry) {
         if (core.link.isUp() && !core.inventory.isOfResume()) {
-            Request.Inquiry inquiry = request.inquiry;
-            for (String key : List.copyOf(inquiry.keys())) {
+            for (String key : List.copyOf(inquiry.keys)) {
                 sendAsking(request);
                 core.link.send(
                         List.of("LOCK.CHECK", key, Long.toString(request.token)),
@@ -639,19 +639,19 @@ final class Requests {
     }
 
     private void checked(Request request, Request.Inquiry inquiry, String key, Object reply) {
-        if (request.inquiry != inquiry) {
+        if (!request.inquiries.contains(inquiry)) {
             return;
         }
-        inquiry.keys().remove(key);
+        inquiry.keys.remove(key);
         Problem problem = null;
         if (ServerError.code(reply).equals("STALE")) {
             problem = new Problem(Failure.LOST, "stale", Problem.LOST.text());
         } else if (reply instanceof ServerError error) {
             problem = Problem.refused(error);
         }
-        if (problem != null || inquiry.keys().isEmpty()) {
-            request.inquiry = null;
-            core.tell(new Event.Checked(inquiry.id(), problem));
+        if (problem != null || inquiry.keys.isEmpty()) {
+            request.inquiries.remove(inquiry);
+            core.tell(new Event.Checked(inquiry.id, problem));
         }
     }
 
@@ -862,10 +862,10 @@ final class Requests {
         }
         request.extensions.clear();
         request.gatherLeases();
-        if (request.inquiry != null) {
-            core.tell(new Event.Checked(request.inquiry.id(), Problem.LOST));
-            request.inquiry = null;
+        for (Request.Inquiry each : request.inquiries) {
+            core.tell(new Event.Checked(each.id, Problem.LOST));
         }
+        request.inquiries.clear();
     }
 
     /** A request that was not granted ends with this error; what is being released is settled. */
@@ -975,8 +975,8 @@ final class Requests {
             for (Request.Extension each : request.extensions) {
                 sendExtension(request, each);
             }
-            if (request.inquiry != null) {
-                sendInquiry(request);
+            for (Request.Inquiry each : request.inquiries) {
+                sendInquiry(request, each);
             }
             sendIfFirst(request);
             sendUnsettled(request);

@@ -2,6 +2,7 @@ package tether.locks;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
@@ -9,10 +10,15 @@ import org.junit.jupiter.api.Test;
 /** What no vector says. */
 class CoreTest {
     private static Core connected(boolean isUnix) {
-        Settings settings = new Settings(null, 0, null, false, Settings.BootClock.EXACT, () -> 0);
-        Core core = new Core(new Stamp(0, 0), settings);
+        Core core = core(null);
         connect(core, isUnix);
         return core;
+    }
+
+    private static Core core(Double grace) {
+        return new Core(
+                new Stamp(0, 0),
+                new Settings(grace, 0, null, false, Settings.BootClock.EXACT, () -> 0));
     }
 
     private static void connect(Core core, boolean isUnix) {
@@ -42,5 +48,103 @@ class CoreTest {
         core.link.broke();
         connect(core, false);
         assertEquals(4000, core.link.fence.length());
+    }
+
+    // ---- what the server is asked about a hold, call by call (P-GUARD-2) ----
+
+    private static final List<String> CHECK = List.of("LOCK.CHECK", "k", "7");
+
+    /** Two calls of one owner, of which one asks twice; nothing is answered yet. */
+    private static Core asked(Double grace) {
+        Core core = core(grace);
+        connect(core, false);
+        if (grace != null) {
+            core.link.received("secret");
+        }
+        Ask ask = new Ask(List.of("k"));
+        ask.owner = "me";
+        ask.isReentrant = true;
+        core.acquire("a", ask);
+        core.link.received(7L);
+        core.acquire("b", ask);
+        core.take();
+        for (String id : List.of("a", "b", "b")) {
+            core.requests.checkServer(id);
+        }
+        assertEquals(List.of(CHECK, CHECK, CHECK), core.take().sent());
+        return core;
+    }
+
+    private static List<Event> checked(Problem problem) {
+        return List.of(
+                new Event.Checked("a", problem),
+                new Event.Checked("b", problem),
+                new Event.Checked("b", problem));
+    }
+
+    private static void answer(Core core, Object... replies) {
+        for (Object reply : replies) {
+            core.link.received(reply);
+        }
+    }
+
+    @Test
+    void eachCallIsToldWhatItsCheckGave() {
+        Core core = asked(null);
+        ServerError busy = new ServerError("BUSY not now");
+        answer(core, 1L, busy, 1L);
+        assertEquals(
+                List.of(
+                        new Event.Checked("a", null),
+                        new Event.Checked("b", Problem.refused(busy)),
+                        new Event.Checked("b", null)),
+                core.take().events());
+    }
+
+    @Test
+    void eachCallIsToldOnceThatTheHoldIsLost() {
+        Core core = asked(null);
+        answer(core, new Push(List.of("lock", "k", "LOST deleted me")), 1L, 1L, 1L);
+        List<Event> told =
+                new ArrayList<>(
+                        List.of(new Event.Lost("a", "deleted"), new Event.Lost("b", "deleted")));
+        told.addAll(checked(Problem.LOST));
+        assertEquals(told, core.take().events());
+    }
+
+    @Test
+    void eachCallIsToldOnceThatTheConnectionIsLost() {
+        Core core = asked(null);
+        core.link.broke();
+        List<Event> told =
+                new ArrayList<>(
+                        List.of(
+                                new Event.Lost("a", "connection"),
+                                new Event.Lost("b", "connection")));
+        told.addAll(checked(Problem.LOST));
+        assertEquals(told, core.take().events());
+    }
+
+    @Test
+    void eachCallAsksAgainAfterABreak() {
+        Core core = asked(9000.0);
+        answer(core, 1L);
+        assertEquals(List.of(new Event.Checked("a", null)), core.take().events());
+        core.link.broke();
+        core.requests.checkServer("a");
+        core.link.connected(false);
+        Map<String, Object> hold =
+                Map.of("kind", "lock", "key", "k", "label", "me", "token", 7L, "state", "held");
+        answer(core, "OK");
+        assertEquals(List.of(), core.take().events());
+        answer(core, List.of("0", List.of(hold)));
+        assertEquals(List.of(CHECK, CHECK, CHECK), core.take().sent());
+        answer(core, 1L, 1L, 1L);
+        assertEquals(
+                List.of(
+                        new Event.Checked("b", null),
+                        new Event.Checked("b", null),
+                        new Event.Checked("a", null)),
+                core.take().events());
     }
 }

@@ -3,6 +3,7 @@ package tether.locks;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 
 import java.io.IOException;
 import java.net.InetAddress;
@@ -17,6 +18,7 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.LinkedBlockingQueue;
@@ -80,6 +82,17 @@ class NodeTest {
         done.get();
     }
 
+    private static void connect(Node node) {
+        node.act(core -> core.link.connected(false));
+        for (Object frame : List.of(Map.of("role", "master", "pushes", 1L), "secret")) {
+            node.act(core -> core.link.received(frame));
+        }
+    }
+
+    private void receive(Object frame) throws Exception {
+        inLoop(node -> node.act(core -> core.link.received(frame)));
+    }
+
     /** What a term that was lost is asked for late is not done to the next one. */
     @Test
     void aLateReleaseIsOfItsTerm() throws Exception {
@@ -87,14 +100,8 @@ class NodeTest {
         ask.temporary = "me";
         ask.isElection = true;
         Candidate candidate = new Candidate(context, cluster, ask);
-        inLoop(
-                node -> {
-                    node.act(core -> core.link.connected(false));
-                    for (Object frame :
-                            List.of(Map.of("role", "master", "pushes", 1L), "secret", 7L)) {
-                        node.act(core -> core.link.received(frame));
-                    }
-                });
+        inLoop(NodeTest::connect);
+        receive(7L);
         Hold term = candidate.awaitTerm();
         inLoop(
                 node -> {
@@ -102,8 +109,25 @@ class NodeTest {
                     Push lost = new Push(List.of("settp", "k", "LOST deleted"));
                     node.act(core -> core.link.received(lost));
                 });
-        inLoop(node -> node.act(core -> core.link.received(9L)));
+        receive(9L);
         assertEquals(9, candidate.awaitTerm().token());
+    }
+
+    /** P-GUARD-2: what was asked before a call says nothing of the moment of that call. */
+    @Test
+    void eachCheckHasAnAnswerOfItsOwn() throws Exception {
+        Ticket ticket = new Ticket(context, cluster, new Ask(List.of("k")));
+        ticket.begin();
+        inLoop(NodeTest::connect);
+        receive(7L);
+        Hold hold = ticket.granted.get();
+        CompletableFuture<Void> first = hold.checkServerAsync().toCompletableFuture();
+        CompletableFuture<Void> second = hold.checkServerAsync().toCompletableFuture();
+        receive(new ServerError("BUSY not now"));
+        assertThrows(ExecutionException.class, () -> first.get(10, TimeUnit.SECONDS));
+        assertFalse(second.isDone());
+        receive(1L);
+        second.get(10, TimeUnit.SECONDS);
     }
 
     /** The fence ends, which leaves that attempt for another one, in the step of its failure. */
