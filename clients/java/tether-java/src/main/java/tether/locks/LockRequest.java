@@ -230,7 +230,7 @@ public final class LockRequest {
     /**
      * Asks, and does not block. Cancel the future to give up: that leaves neither a place in the
      * queue nor a hold. If {@code cancel} gives false, the lock was granted before: close the hold.
-     * A future that times out, or that you complete with an exception, gives up in the same way.
+     * A future that times out, or that you complete yourself, gives up in the same way.
      *
      * @return completes with the hold, or with an exception as {@link #acquire} throws it; on the
      *     client's executor
@@ -249,7 +249,7 @@ public final class LockRequest {
                 locks.executor());
         outside.whenComplete(
                 (hold, error) -> {
-                    if (error != null) { // Harmless where it is the request's own, which has ended.
+                    if (!ticket.isGranted(hold)) { // Harmless where the request has ended.
                         ticket.giveUp();
                     }
                 });

@@ -35,6 +35,11 @@ final class Ticket implements RequestListener {
                 });
     }
 
+    /** Whether this is what was granted. */
+    boolean isGranted(Hold given) {
+        return given != null && given == hold;
+    }
+
     /** P-ACQ-10: leaves neither a place nor a hold. */
     void giveUp() {
         cluster.loop.post(() -> node.act(core -> core.giveUp(this)));

@@ -116,6 +116,25 @@ class LocksTest {
     }
 
     @Test
+    void aFutureThatItsCallerCompletesLeavesNothing(TestInfo test) throws Exception {
+        try (Hold hold = locks.lock(test.getDisplayName()).acquire()) {
+            LockRequest request = locks.lock(test.getDisplayName());
+            CompletableFuture<Hold> late = request.acquireAsync();
+            CompletableFuture<Hold> other = request.acquireAsync();
+            server.awaitCrowd(test.getDisplayName(), 1, 2);
+            late.completeOnTimeout(null, 1, TimeUnit.MILLISECONDS);
+            other.complete(hold);
+            server.awaitCrowd(test.getDisplayName(), 1, 0);
+            assertTrue(late.join() == null && hold.isHeld());
+            CompletableFuture<Hold> next = request.acquireAsync();
+            server.awaitCrowd(test.getDisplayName(), 1, 1);
+            hold.close();
+            next.get().checkServer();
+            next.get().close();
+        }
+    }
+
+    @Test
     void readersAndPermitsShare(TestInfo test) throws Exception {
         LockRequest reader = locks.lock(test.getDisplayName()).shared().noWait();
         try (Hold one = reader.acquire();
