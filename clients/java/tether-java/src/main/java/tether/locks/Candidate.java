@@ -19,7 +19,11 @@ public final class Candidate implements AutoCloseable {
     private final List<String> keys;
     private final Terms terms = new Terms();
     private final ReentrantLock lock = new ReentrantLock();
+    private final Runnable clientClosed = this::end;
+
+    /** Completed by the term that is going on; otherwise the next one is waited for. */
     private CompletableFuture<Hold> next = new CompletableFuture<>();
+
     private volatile Hold term;
     private volatile boolean isClosed;
     private volatile Consumer<? super Hold> onElected;
@@ -35,6 +39,7 @@ public final class Candidate implements AutoCloseable {
         this.cluster = cluster;
         this.ask = ask;
         keys = ask.keys.stream().map(Resp::textOf).toList();
+        context.atClose(clientClosed);
         cluster.loop.post(() -> stand(cluster.node(ask.keys), ask));
     }
 
@@ -52,11 +57,12 @@ public final class Candidate implements AutoCloseable {
      */
     public Hold awaitTerm() throws InterruptedException {
         while (true) {
-            Hold hold = Futures.get(stage());
+            CompletableFuture<Hold> stage = stage();
+            Hold hold = Futures.get(stage);
             if (hold.isHeld()) {
                 return hold;
             }
-            forget(hold);
+            forget(stage);
         }
     }
 
@@ -113,7 +119,11 @@ public final class Candidate implements AutoCloseable {
         isClosed = true;
         Hold hold = term;
         // First, since after a release it would stand again.
-        cluster.loop.post(() -> node.act(core -> core.giveUp(terms)));
+        cluster.loop.post(
+                () -> {
+                    node.act(core -> core.giveUp(terms));
+                    end();
+                });
         if (hold != null && hold.release()) {
             hold.awaitReleased();
         }
@@ -128,11 +138,23 @@ public final class Candidate implements AutoCloseable {
         }
     }
 
-    /** That term is over. */
-    private void forget(Hold hold) {
+    /** It was closed, or the client was. */
+    private void end() {
+        isClosed = true;
+        end(Problem.CLOSED);
+    }
+
+    /** It stands no more. */
+    private void end(Problem problem) {
+        context.notAtClose(clientClosed);
+        stage().completeExceptionally(TetherException.of(problem));
+    }
+
+    /** The term that completed this is over. */
+    private void forget(CompletableFuture<Hold> stage) {
         lock.lock();
         try {
-            if (next.getNow(null) == hold) {
+            if (next == stage) {
                 next = new CompletableFuture<>();
                 if (isClosed) {
                     next.completeExceptionally(TetherException.of(Problem.CLOSED));
@@ -150,6 +172,9 @@ public final class Candidate implements AutoCloseable {
         private int redirections;
         private boolean hasAsked;
 
+        /** What the term that is going on has completed. */
+        private CompletableFuture<Hold> stage;
+
         @Override
         public void granted(Request request, long token, String key) {
             redirections = 0;
@@ -158,7 +183,8 @@ public final class Candidate implements AutoCloseable {
             term = hold;
             Duration waited = Duration.ofNanos(System.nanoTime() - began);
             context.observe(observer -> observer.granted(keys, token, waited));
-            stage().complete(hold);
+            stage = stage();
+            stage.complete(hold);
             callElected();
         }
 
@@ -175,14 +201,11 @@ public final class Candidate implements AutoCloseable {
                 return;
             }
             context.observe(observer -> observer.refused(keys, problem.failure()));
-            stage().completeExceptionally(TetherException.of(problem));
+            end(problem);
         }
 
         @Override
         public void lost(String reason) {
-            if (reason.equals("closed")) {
-                isClosed = true; // The client was.
-            }
             Hold hold = ended();
             if (hold != null) {
                 hold.lost(reason);
@@ -206,7 +229,7 @@ public final class Candidate implements AutoCloseable {
 
         @Override
         public void over() {
-            stage().completeExceptionally(TetherException.of(Problem.CLOSED));
+            // Whoever waits was told when it was closed.
         }
 
         @Override
@@ -234,7 +257,7 @@ public final class Candidate implements AutoCloseable {
             term = null;
             began = System.nanoTime();
             if (hold != null) {
-                forget(hold);
+                forget(stage);
             }
             return hold;
         }

@@ -377,6 +377,25 @@ class LocksTest {
     }
 
     @Test
+    void closingEndsACandidateThatMayNotResign(TestInfo test) throws Exception {
+        server.ask("ACL", "SETUSER", "stuck", "on", ">pass", "~*", "&*", "+@all", "-deltp");
+        String uri = "redis://stuck:pass@127.0.0.1:" + server.port;
+        ExecutorService waiting = Executors.newSingleThreadExecutor();
+        try (TetherLocks own = TetherLocks.builder(uri).grace(MINUTE).build()) {
+            Candidate candidate = own.elect(test.getDisplayName(), "me");
+            Hold term = candidate.awaitTerm();
+            assertEquals("NOPERM", assertThrows(TetherException.class, term::close).code());
+            var next = waiting.submit(candidate::awaitTerm);
+            own.close();
+            ExecutionException ended =
+                    assertThrows(ExecutionException.class, () -> next.get(10, TimeUnit.SECONDS));
+            assertEquals(Failure.CLOSED, ((TetherException) ended.getCause()).failure());
+        } finally {
+            waiting.shutdownNow();
+        }
+    }
+
+    @Test
     void anObserverIsTold(TestInfo test) throws Exception {
         BlockingQueue<String> told = new LinkedBlockingQueue<>();
         TetherObserver observer =

@@ -27,6 +27,8 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 
 /** What happens together in the loop's thread. The server's answers are made up here. */
 @Timeout(60)
@@ -93,13 +95,17 @@ class NodeTest {
         inLoop(node -> node.act(core -> core.link.received(frame)));
     }
 
-    /** What a term that was lost is asked for late is not done to the next one. */
-    @Test
-    void aLateReleaseIsOfItsTerm() throws Exception {
+    private static Ask election() {
         Ask ask = new Ask(List.of("k"));
         ask.temporary = "me";
         ask.isElection = true;
-        Candidate candidate = new Candidate(context, cluster, ask);
+        return ask;
+    }
+
+    /** What a term that was lost is asked for late is not done to the next one. */
+    @Test
+    void aLateReleaseIsOfItsTerm() throws Exception {
+        Candidate candidate = new Candidate(context, cluster, election());
         inLoop(NodeTest::connect);
         receive(7L);
         Hold term = candidate.awaitTerm();
@@ -111,6 +117,73 @@ class NodeTest {
                 });
         receive(9L);
         assertEquals(9, candidate.awaitTerm().token());
+    }
+
+    /** What a candidate has behind it that is closed. */
+    private enum Stood {
+        UNANSWERED,
+        IN_THE_QUEUE(0L),
+        RESIGNS(7L),
+        IS_NOT_LET_RESIGN(7L, new ServerError("NOREPLICAS no")),
+        RESIGNS_WHAT_IS_LOST(7L, new Push(List.of("settp", "k", "LOST deleted")));
+
+        final List<Object> frames;
+
+        Stood(Object... frames) {
+            this.frames = List.of(frames);
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void nobodyWaitsForACandidateThatIsClosed(Stood stood) throws Exception {
+        Candidate candidate = new Candidate(context, cluster, election());
+        CompletableFuture<Hold> term = awaitTerm(candidate, stood);
+        candidate.close();
+        assertClosed(term);
+        assertClosed(candidate.nextTerm().toCompletableFuture());
+    }
+
+    /** P-CLOSE-1. */
+    @ParameterizedTest
+    @EnumSource
+    void nobodyWaitsForACandidateOfAClosedClient(Stood stood) throws Exception {
+        Candidate candidate = new Candidate(context, cluster, election());
+        CompletableFuture<Hold> term = awaitTerm(candidate, stood);
+        cluster.close();
+        assertClosed(term);
+        assertClosed(candidate.nextTerm().toCompletableFuture());
+    }
+
+    /** Begins to wait in a thread once the candidate has got so far. */
+    private CompletableFuture<Hold> awaitTerm(Candidate candidate, Stood stood) throws Exception {
+        inLoop(NodeTest::connect);
+        for (Object frame : stood.frames) {
+            receive(frame);
+            if (frame.equals(7L)) {
+                candidate.awaitTerm().release();
+            }
+        }
+        CompletableFuture<Hold> term = new CompletableFuture<>();
+        Thread waiter =
+                new Thread(
+                        () -> {
+                            try {
+                                term.complete(candidate.awaitTerm());
+                            } catch (InterruptedException | TetherException error) {
+                                term.completeExceptionally(error);
+                            }
+                        });
+        waiter.setDaemon(true);
+        waiter.start();
+        TestServer.eventually("it waits", () -> waiter.getState() == Thread.State.WAITING);
+        return term;
+    }
+
+    private static void assertClosed(CompletableFuture<Hold> term) {
+        ExecutionException ended =
+                assertThrows(ExecutionException.class, () -> term.get(10, TimeUnit.SECONDS));
+        assertEquals(Failure.CLOSED, ((TetherException) ended.getCause()).failure());
     }
 
     /** P-GUARD-2: what was asked before a call says nothing of the moment of that call. */
