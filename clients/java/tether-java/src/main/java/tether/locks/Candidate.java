@@ -169,16 +169,13 @@ public final class Candidate implements AutoCloseable {
 
     private final class Terms implements RequestListener {
         private long began = System.nanoTime();
-        private int redirections;
-        private boolean hasAsked;
+        private final Moves moves = new Moves();
 
         /** What the term that is going on has completed. */
         private CompletableFuture<Hold> stage;
 
         @Override
         public void granted(Request request, long token, String key) {
-            redirections = 0;
-            hasAsked = false;
             Hold hold = new Hold(context, node, this, request, token, key);
             term = hold;
             Duration waited = Duration.ofNanos(System.nanoTime() - began);
@@ -191,10 +188,7 @@ public final class Candidate implements AutoCloseable {
         @Override
         public void refused(Problem problem) {
             Cluster.Redirection to = cluster.redirection(problem, node);
-            boolean isTooMuch = redirections == Cluster.MOST_REDIRECTIONS;
-            if (to != null && !isTooMuch && !(to.isAsk() && hasAsked)) { // P-CLUSTER-4
-                redirections++;
-                hasAsked |= to.isAsk();
+            if (moves.follow(to)) {
                 Ask asked = ask.copy();
                 asked.isAsking = to.isAsk();
                 stand(to.node(), asked);

@@ -20,7 +20,7 @@ abstract class Watcher<S> implements Subscription {
     /** Where it watches. */
     private Node node;
 
-    private int redirections;
+    private final Moves moves = new Moves();
 
     Watcher(ClientContext context, Cluster cluster, List<String> keys) {
         this.context = context;
@@ -55,14 +55,12 @@ abstract class Watcher<S> implements Subscription {
     final void event(Event event) {
         if (event instanceof Event.Ended over) {
             Cluster.Redirection to = cluster.redirection(over.problem(), node);
-            if (to != null && !to.isAsk() && redirections < Cluster.MOST_REDIRECTIONS) {
-                redirections++;
+            if (moves.follow(to)) {
                 watch(to.node());
                 return;
             }
             feed.last(() -> ended.completeExceptionally(TetherException.of(over.problem())));
         } else {
-            redirections = 0;
             changed(event);
         }
     }

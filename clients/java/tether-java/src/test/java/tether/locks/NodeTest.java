@@ -16,6 +16,7 @@ import java.util.Map;
 import java.util.Queue;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
@@ -33,6 +34,14 @@ import org.junit.jupiter.params.provider.EnumSource;
 /** What happens together in the loop's thread. The server's answers are made up here. */
 @Timeout(60)
 class NodeTest {
+    private static final String KEY = "{p}";
+
+    /** A page of a snapshot with the key alone. */
+    private static final String LED = "*2\r\n+\r\n*1\r\n*3\r\n+{p}\r\n:7\r\n+v\r\n";
+
+    /** Before an answer: it comes after longer than what moves needs to settle. */
+    private static final String PAUSE = "~";
+
     private final ExecutorService threads = Executors.newCachedThreadPool();
     private final AtomicInteger attempts = new AtomicInteger();
     private final CountDownLatch isRefused = new CountDownLatch(1);
@@ -95,8 +104,8 @@ class NodeTest {
         inLoop(node -> node.act(core -> core.link.received(frame)));
     }
 
-    private static Ask election() {
-        Ask ask = new Ask(List.of("k"));
+    private static Ask election(String key) {
+        Ask ask = new Ask(List.of(key));
         ask.temporary = "me";
         ask.isElection = true;
         return ask;
@@ -105,7 +114,7 @@ class NodeTest {
     /** What a term that was lost is asked for late is not done to the next one. */
     @Test
     void aLateReleaseIsOfItsTerm() throws Exception {
-        Candidate candidate = new Candidate(context, cluster, election());
+        Candidate candidate = new Candidate(context, cluster, election("k"));
         inLoop(NodeTest::connect);
         receive(7L);
         Hold term = candidate.awaitTerm();
@@ -137,7 +146,7 @@ class NodeTest {
     @ParameterizedTest
     @EnumSource
     void nobodyWaitsForACandidateThatIsClosed(Stood stood) throws Exception {
-        Candidate candidate = new Candidate(context, cluster, election());
+        Candidate candidate = new Candidate(context, cluster, election("k"));
         CompletableFuture<Hold> term = awaitTerm(candidate, stood);
         candidate.close();
         assertClosed(term);
@@ -148,7 +157,7 @@ class NodeTest {
     @ParameterizedTest
     @EnumSource
     void nobodyWaitsForACandidateOfAClosedClient(Stood stood) throws Exception {
-        Candidate candidate = new Candidate(context, cluster, election());
+        Candidate candidate = new Candidate(context, cluster, election("k"));
         CompletableFuture<Hold> term = awaitTerm(candidate, stood);
         cluster.close();
         assertClosed(term);
@@ -228,13 +237,9 @@ class NodeTest {
         String two = "*2\r\n+\r\n*2\r\n*3\r\n+{p}a\r\n:1\r\n+v\r\n*3\r\n+{p}b\r\n:2\r\n+v\r\n";
         String end = ">3\r\n+watchtp\r\n+{p}\r\n+END moved\r\n";
         String one = "*2\r\n+\r\n*1\r\n*3\r\n+{p}b\r\n:2\r\n+v\r\n";
-        ServerSocket high = serve(List.of(one));
-        String moved = "-MOVED 1 127.0.0.1:" + high.getLocalPort() + "\r\n";
-        ServerSocket low = serve(List.of(two + end, moved));
-        Address first = Address.of("redis://127.0.0.1:" + low.getLocalPort());
-        Settings settings = new Settings(null, 0, null, true, Settings.BootClock.NONE, () -> 0);
-        Greeter greeter = new Greeter("test", null, true);
-        Cluster both = new Cluster(context, settings, within -> List.of(first), greeter);
+        ServerSocket high = serve(queue(one));
+        ServerSocket low = serve(queue(two + end, movedTo(high)));
+        Cluster both = clusterAt(low);
         try (high;
                 low;
                 Subscription presence =
@@ -251,16 +256,110 @@ class NodeTest {
         both.close().get();
     }
 
-    /** A server that answers WATCHTP so, one after the other. */
-    private ServerSocket serve(List<String> pages) throws IOException {
+    /** What has no time to wait. */
+    private enum Lasting {
+        WATCH("+EXIST\r\n"),
+        PRESENCE(LED),
+        OBSERVER(LED),
+        CANDIDATE(":7\r\n");
+
+        /** The answer of a node that has it. */
+        final String found;
+
+        Lasting(String found) {
+            this.found = found;
+        }
+
+        /** Completes with what is told first, or with what ends it. */
+        CompletableFuture<Object> begin(ClientContext context, Cluster cluster) {
+            CompletableFuture<Object> told = new CompletableFuture<>();
+            CompletionStage<?> end =
+                    switch (this) {
+                        case WATCH ->
+                                new Watcher.OfKeys(context, cluster, List.of(KEY), told::complete)
+                                        .begin()
+                                        .ended();
+                        case PRESENCE ->
+                                new Watcher.OfPrefix(context, cluster, KEY, told::complete)
+                                        .begin()
+                                        .ended();
+                        case OBSERVER ->
+                                new Watcher.OfElection(context, cluster, KEY, told::complete)
+                                        .begin()
+                                        .ended();
+                        case CANDIDATE -> new Candidate(context, cluster, election(KEY)).nextTerm();
+                    };
+            end.whenComplete(
+                    (value, error) -> {
+                        if (error == null) {
+                            told.complete(value);
+                        } else {
+                            told.completeExceptionally(error);
+                        }
+                    });
+            return told;
+        }
+    }
+
+    /** P-CLUSTER-7, P-ELECT-2: the next slot that moves, or the next time that it does. */
+    @ParameterizedTest
+    @EnumSource
+    void whatLastsFollowsHoweverOftenItsSlotMoves(Lasting lasting) throws Exception {
+        assertNotNull(moved(lasting, Cluster.MOST_REDIRECTIONS));
+    }
+
+    /** P-CLUSTER-3: these nodes would send it to and fro for ever. */
+    @ParameterizedTest
+    @EnumSource
+    void whatLastsIsNotSentToAndFro(Lasting lasting) {
+        ExecutionException ended =
+                assertThrows(ExecutionException.class, () -> moved(lasting, 100));
+        assertEquals("MOVED", ((TetherException) ended.getCause()).code());
+    }
+
+    /** What it tells once it was moved so often, and a last time after a pause. */
+    private Object moved(Lasting lasting, int often) throws Exception {
+        Queue<String> answers = queue();
+        ServerSocket low = serve(answers);
+        ServerSocket high = serve(answers);
+        for (int move = 0; move < often; move++) {
+            answers.add(movedTo(move % 2 == 0 ? high : low));
+        }
+        answers.add(PAUSE + movedTo(often % 2 == 0 ? high : low));
+        answers.add(lasting.found);
+        Cluster both = clusterAt(low);
+        try (low;
+                high) {
+            return lasting.begin(context, both).get(30, TimeUnit.SECONDS);
+        } finally {
+            both.close().get();
+        }
+    }
+
+    private static Queue<String> queue(String... answers) {
+        return new ConcurrentLinkedQueue<>(List.of(answers));
+    }
+
+    private static String movedTo(ServerSocket server) {
+        return "-MOVED 1 127.0.0.1:" + server.getLocalPort() + "\r\n";
+    }
+
+    private Cluster clusterAt(ServerSocket server) {
+        Address first = Address.of("redis://127.0.0.1:" + server.getLocalPort());
+        Settings settings = new Settings(null, 0, null, true, Settings.BootClock.NONE, () -> 0);
+        Greeter greeter = new Greeter("test", null, true);
+        return new Cluster(context, settings, within -> List.of(first), greeter);
+    }
+
+    /** A server that gives these answers to requests and watches, one after the other. */
+    private ServerSocket serve(Queue<String> answers) throws IOException {
         ServerSocket server = new ServerSocket(0, 9, InetAddress.getByName("127.0.0.1"));
-        Queue<String> left = new ConcurrentLinkedQueue<>(pages);
         threads.execute(
                 () -> {
                     try {
                         while (true) {
                             Socket socket = server.accept();
-                            threads.execute(() -> answer(socket, left));
+                            threads.execute(() -> answer(socket, answers));
                         }
                     } catch (IOException closed) {
                         return;
@@ -269,7 +368,7 @@ class NodeTest {
         return server;
     }
 
-    private static void answer(Socket socket, Queue<String> pages) {
+    private static void answer(Socket socket, Queue<String> answers) {
         try (socket) {
             Resp asked = new Resp(socket.getInputStream()::read);
             while (true) {
@@ -278,13 +377,17 @@ class NodeTest {
                             case "HELLO" -> "%1\r\n+role\r\n+master\r\n";
                             case "LOCK.SERVER" ->
                                     "%3\r\n+role\r\n+master\r\n+pushes\r\n:1\r\n+peer-timeout-ms\r\n:8000\r\n";
-                            case "WATCHTP" -> pages.remove();
+                            case "WATCHTP", "WATCHEX", "SETTP" -> answers.remove();
                             case "CLUSTER" -> "-ERR it does not say\r\n";
                             default -> "+OK\r\n";
                         };
+                if (reply.startsWith(PAUSE)) {
+                    Thread.sleep(1100);
+                    reply = reply.substring(PAUSE.length());
+                }
                 socket.getOutputStream().write(reply.getBytes(StandardCharsets.US_ASCII));
             }
-        } catch (IOException over) {
+        } catch (IOException | InterruptedException over) {
             return;
         }
     }
