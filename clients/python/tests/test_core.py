@@ -13,7 +13,9 @@ import pytest
 
 from tether_locks import resp
 from tether_locks._ask import Ask, Event, Settings
+from tether_locks._cluster import Moves
 from tether_locks._feed import MOST_EVENTS, Feed
+from tether_locks._requests import MOST_REDIRECTIONS
 from tether_locks.core import Core
 from tether_locks.resp import LONGEST, Malformed, Parser, Push, ReplyError
 
@@ -131,6 +133,28 @@ def test_the_server_is_asked_about_a_token() -> None:
         "not_checked",
         "Stale",
     )
+
+
+@pytest.mark.parametrize(("at_this_node", "kind"), [(900, "refused"), (1100, "redirected")])
+def test_a_candidate_follows_its_slot_however_often_that_has_moved(
+    at_this_node: int, kind: str
+) -> None:
+    core = Core(0, Settings(random=lambda: 0, is_cluster=True))
+    core.acquire("a", Ask((b"k",), value=b"me", hops=MOST_REDIRECTIONS))
+    core.connected()
+    core.receive({b"role": b"master", b"pushes": 1, b"peer-timeout-ms": 8000})
+    core.receive(0)
+    core.tick(at_this_node)
+    core.receive(Push([b"settp", b"k", b"FAILED MOVED 1 127.0.0.1:7001"]))
+    assert [event.kind for event in core.events] == [kind]
+
+
+def test_so_do_watches_but_not_to_and_fro() -> None:
+    now = 0.0
+    moves = Moves(lambda: now)
+    assert [moves.is_followed() for _ in range(6)] == [True] * 5 + [False]
+    now += 1.1
+    assert moves.is_followed()
 
 
 def test_a_replica_that_calls_a_token_stale_is_left_and_the_master_asked() -> None:

@@ -5,12 +5,29 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from typing import Callable
 
 from ._ask import Settings
 from ._client import Client
 from ._connect import Address, Greeted, Place, Places, worst
+from ._requests import MOST_REDIRECTIONS, SETTLED_MS
 from ._state import slot_of
 from .errors import LockError
+
+
+class Moves:
+    """How often a watch was sent from node to node (P-CLUSTER-3)."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        """Count from now on; in seconds."""
+        self._now, self._last, self._count = now, now(), 0
+
+    def is_followed(self) -> bool:
+        """Whether it goes on at the next node; once it has been at one for long it has arrived."""
+        now = self._now()
+        self._count = 1 if now - self._last > SETTLED_MS / 1000 else self._count + 1
+        self._last = now
+        return self._count <= MOST_REDIRECTIONS
 
 
 class Cluster:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from .core import Core
 
 MOST_REDIRECTIONS = 5
+# What waits for ever counts its moves anew once it has been at a node for so long.
+SETTLED_MS = 1000
 # The server's word is better than ours, if it comes so soon after the time to wait (P-ACQ-5).
 WORD_WITHIN = 100.0
 
@@ -363,7 +365,7 @@ class Requests:
     def _refused(self, request: Request, error: ReplyError) -> None:
         code = code_of(error)
         is_referred = code in ("MOVED", "ASK") and self._core.settings.is_cluster
-        if is_referred and request.ask.hops < MOST_REDIRECTIONS:
+        if is_referred and self._hops(request) < MOST_REDIRECTIONS:
             self._redirect(request, code, error)
             return
         is_for_now = code in MOMENTARY or (code in UNWRITABLE and request.has_waited)
@@ -379,9 +381,14 @@ class Requests:
         else:
             self._refuse(request, Refused(str(error)))
 
+    def _hops(self, request: Request) -> int:
+        is_settled = self._core.now - request.began > SETTLED_MS
+        is_for_ever = request.is_temporary and request.ask.wait is None
+        return 0 if is_for_ever and is_settled else request.ask.hops
+
     def _redirect(self, request: Request, code: str, error: ReplyError) -> None:
         """Let the shell ask there, for what is left of the time (P-CLUSTER-3, P-CLUSTER-4)."""
-        ask = replace(request.ask, hops=request.ask.hops + 1, is_by_ask=code == "ASK")
+        ask = replace(request.ask, hops=self._hops(request) + 1, is_by_ask=code == "ASK")
         if ask.waits and ask.wait is not None:
             ask = replace(ask, wait=max(1.0, request.left(self._core.now)))
         for handle in request.handles[:1]:

@@ -19,7 +19,7 @@ from redis.exceptions import ResponseError
 
 from ._ask import Ask, Event, Settings
 from ._client import Client
-from ._cluster import Cluster
+from ._cluster import Cluster, Moves
 from ._codes import MOMENTARY, UNWRITABLE
 from ._connect import Places, Server
 from ._feed import Feed
@@ -36,7 +36,6 @@ from ._request import (
     like,
     milliseconds,
 )
-from ._requests import MOST_REDIRECTIONS
 from ._state import slot_of, tag_of
 from .clock import KNOWS_SUSPEND, now
 from .errors import (
@@ -505,21 +504,19 @@ class Locks(Maker[Lock]):
     async def _watched(
         self, names: object, key: bytes, begin: Callable[[Client, Feed], None]
     ) -> AsyncIterator[Event]:
-        client, feed, hops = self._client(key), Feed(names), 0
+        client, feed, moves = self._client(key), Feed(names), Moves(asyncio.get_running_loop().time)
         try:
             client.do(lambda: begin(client, feed))
             while True:
                 try:
                     event = await feed.next()
                 except Refused as error:
-                    if error.code != "MOVED" or client.cluster is None or hops == MOST_REDIRECTIONS:
+                    if error.code != "MOVED" or client.cluster is None or not moves.is_followed():
                         raise
-                    hops += 1
                     client = client.cluster.referred(client, str(error))
                     feed.go_on()
                     client.do(functools.partial(begin, client, feed))
                 else:
-                    hops = 0
                     yield event
         finally:
             client.do(lambda: client.core.unwatch(feed))
