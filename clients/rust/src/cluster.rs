@@ -16,8 +16,8 @@ use tokio::time::timeout;
 /// How often a request follows to another node (P-CLUSTER-3).
 const REFERRALS: usize = 5;
 
-/// After this, a watch may be referred as often again.
-const LONG_AGO: Duration = Duration::from_secs(10);
+/// What has no time to wait may be referred as often again once it has been at a node for so long.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// All connections of a client. When the last [`Cluster`] and guard is gone, it is closed.
 pub struct Cluster {
@@ -377,10 +377,10 @@ impl Route {
         }
     }
 
-    /// The same for a watch, which has no time to wait: what was long ago does not count.
+    /// The same for a watch or a candidate, which has no time to wait: from where it has settled it begins anew.
     pub fn follows_at_last(&mut self, error: &Error) -> bool {
-        if self.began.elapsed() > LONG_AGO {
-            self.began = Instant::now();
+        let arrived = std::mem::replace(&mut self.began, Instant::now());
+        if arrived.elapsed() > SETTLED {
             self.referrals = 0;
         }
         self.follows(error)
@@ -417,7 +417,7 @@ impl Route {
     /// One that was followed as often as it may be, long ago.
     pub fn worn_out(mut self) -> Route {
         self.referrals = REFERRALS;
-        self.began -= LONG_AGO * 2;
+        self.began -= SETTLED * 2;
         self
     }
 }
