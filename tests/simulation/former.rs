@@ -1540,6 +1540,70 @@ fn who_waits_is_served_though_many_waits_are_dead() {
     assert_eq!(server.engine.holders(key("k")).to_vec(), [client(3)]);
 }
 
+/// Another module may delete a key without an event: then whoever asks next shows that it is gone.
+#[test]
+fn who_waits_for_a_key_is_granted_it_when_somebody_sees_that_it_is_gone() {
+    let seen = |state| {
+        [KeySnapshot {
+            key: key("k"),
+            state,
+        }]
+    };
+    let look: [fn(&mut Server); 2] = [
+        |server| {
+            server.ask(2, "k", KeyState::Absent, Terms::of(Mode::Temporary));
+        },
+        |server| {
+            server.tell(Event::Watch {
+                client: client(2),
+                seen: &[KeySnapshot {
+                    key: key("k"),
+                    state: KeyState::Absent,
+                }],
+            });
+        },
+    ];
+    for look in look {
+        let mut server = Server::default();
+        server.queue(1, &seen(KeyState::Other), Terms::of(Mode::Temporary), None);
+        look(&mut server);
+        server.work();
+        assert_eq!(server.engine.holders(key("k")).to_vec(), [client(1)]);
+    }
+}
+
+/// It takes its steps for each key.
+#[test]
+fn grants_of_many_keys_are_withdrawn_in_slices() {
+    const GRANTS: usize = 16;
+    let mut server = Server::with_pending(0, 64);
+    for grant in 0..GRANTS {
+        let names: Vec<_> = (0..MANY)
+            .map(|number| format!("{grant}:{number}"))
+            .collect();
+        let seen = names.iter().map(|name| KeySnapshot {
+            key: Key {
+                db: Db(0),
+                name: name.as_bytes(),
+            },
+            state: KeyState::Absent,
+        });
+        let label = grant.to_string();
+        let terms = Terms {
+            label: label.as_bytes(),
+            acks: Some(AskedAcks {
+                replicas: NonZeroU32::MIN,
+                timeout_ms: 1000,
+            }),
+            ..Terms::of(LOCK)
+        };
+        server.queue(1, &seen.collect::<Vec<_>>(), terms, None);
+    }
+    assert_eq!(server.engine.gauges().grants_pending, GRANTS);
+    server.tell(Event::Detach { client: client(1) });
+    assert_eq!(server.engine.gauges().grants_pending, GRANTS - 1);
+}
+
 /// Client 1 waits in its session by so many requests, each for twenty keys of which one is held.
 fn waits_for_many_in_its_session(requests: usize) -> Server {
     let mut server = Server::default();

@@ -154,16 +154,23 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         while let Some(token) = self.holds.acks.first_asked_by(client)
-            && self.budget.spend(STEPS_PER_GRANT)
+            && self.spend_on_grant(token)
         {
             self.withdraw(token, effects);
         }
     }
 
+    /// Spends the steps that the withdrawal of a grant takes. False if none was left before.
+    fn spend_on_grant(&mut self, token: Token) -> bool {
+        let grant = self.holds.acks.get(token);
+        let keys = grant.map_or(1, |grant| grant.holds.len());
+        self.budget.spend(STEPS_PER_GRANT * keys)
+    }
+
     /// The same for an ended connection, which is told nothing.
     pub(in crate::engine) fn take_back_asked_by(&mut self, client: ClientId) {
         while let Some(token) = self.holds.acks.first_asked_by(client)
-            && self.budget.spend(STEPS_PER_GRANT)
+            && self.spend_on_grant(token)
         {
             self.take_back_pending(token);
         }
@@ -281,7 +288,7 @@ impl Engine {
     /// Withdraws grants that want more replicas than are connected, within the budget.
     pub(in crate::engine) fn withdraw_hopeless(&mut self, effects: &mut Vec<Effect>) {
         while let Some(token) = self.first_hopeless_grant()
-            && self.budget.spend(STEPS_PER_GRANT)
+            && self.spend_on_grant(token)
         {
             self.withdraw(token, effects);
         }
@@ -321,15 +328,16 @@ impl Engine {
         let most = self.budget.left() / STEPS_PER_GRANT;
         let tokens = self.holds.acks.tokens().filter(is_there).take(most);
         for token in tokens.collect::<Few<_>>() {
-            self.budget.spend(STEPS_PER_GRANT);
-            self.withdraw(token, effects);
+            if self.spend_on_grant(token) {
+                self.withdraw(token, effects);
+            }
         }
     }
 
     /// Withdraws the grants that timed out, within the budget.
     pub(in crate::engine) fn withdraw_due(&mut self, effects: &mut Vec<Effect>) {
         while let Some(token) = self.timers.acks.first_until(self.now)
-            && self.budget.spend(STEPS_PER_GRANT)
+            && self.spend_on_grant(token)
         {
             self.withdraw(token, effects);
         }

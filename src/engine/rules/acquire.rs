@@ -184,7 +184,7 @@ impl Engine {
         let KeySnapshot { key, state } = seen;
         let mut lookup = self.keys.lookup(key);
         if let Some(name) = lookup.name {
-            self.set_state(name, state, effects);
+            self.see(name, state, effects);
         }
         if let Some(held) = lookup.held
             && !self.keys[held].held().matches_state(state)

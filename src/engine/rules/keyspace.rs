@@ -189,6 +189,21 @@ impl Engine {
         }
     }
 
+    /// The same of what a command sees: another module can delete a key without an event, and then whoever waits for it may be
+    /// served.
+    pub(in crate::engine) fn see(
+        &mut self,
+        name: Id<Name>,
+        state: KeyState,
+        effects: &mut Vec<Effect>,
+    ) {
+        let was_foreign = self.keys[name].is_foreign();
+        self.set_state(name, state, effects);
+        if was_foreign && !self.keys[name].is_foreign() {
+            self.mark_ready(name);
+        }
+    }
+
     #[inline(never)]
     fn notify_watchers(&mut self, name: Id<Name>, present: bool, effects: &mut Vec<Effect>) {
         let to = self.watches.watchers(&self.keys, &self.clients, name);

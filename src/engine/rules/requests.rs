@@ -274,8 +274,7 @@ impl Engine {
         for seen in seen {
             let lookup = self.keys.lookup(seen.key);
             let name = self.keys.get_or_insert_name(lookup, seen.key, seen.state);
-            // May be news to earlier watchers: another module can delete a key without an event.
-            self.set_state(name, seen.state, effects);
+            self.see(name, seen.state, effects);
             if !self.watches.has(&self.keys, name, client) {
                 let (keys, clients) = (&mut self.keys, &mut self.clients);
                 self.watches.add(keys, clients, name, client);
