@@ -83,9 +83,14 @@ impl Budget {
         self.0 == 0
     }
 
-    /// Returns so many of the steps, but leaves half of them, or the greater part of an odd number.
-    pub fn split_off(&mut self, steps: usize) -> Budget {
-        let others = Budget(steps.min(self.0 / 2));
+    /// For the next kind of work: a step at least, whatever those before it took.
+    pub fn leave_one(&mut self) {
+        self.0 = self.0.max(1);
+    }
+
+    /// Leaves half of the steps, or the greater part of an odd number, and returns the others.
+    pub fn split_off_half(&mut self) -> Budget {
+        let others = Budget(self.0 / 2);
         self.0 -= others.0;
         others
     }

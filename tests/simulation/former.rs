@@ -1540,6 +1540,68 @@ fn who_waits_is_served_though_many_waits_are_dead() {
     assert_eq!(server.engine.holders(key("k")).to_vec(), [client(3)]);
 }
 
+/// Client 1 takes more locks than a work has steps for, whose leases are over at once, before each of some works.
+fn work_while_leases_end(server: &mut Server) {
+    const STEPS: usize = 64;
+    for round in 0..10 {
+        for number in 0..2 * STEPS {
+            let name = format!("{round}:{number}");
+            server.tell(Event::Acquire(Acquire {
+                client: client(1),
+                seen: &[KeySnapshot {
+                    key: Key {
+                        db: Db(0),
+                        name: name.as_bytes(),
+                    },
+                    state: KeyState::Absent,
+                }],
+                terms: Terms {
+                    lease_ms: Some(1),
+                    ..Terms::of(LOCK)
+                },
+                value: b"",
+                wait: None,
+                form: Form::Lock,
+                in_command: true,
+            }));
+        }
+        server.pass(2);
+        server.tell(Event::Work { steps: STEPS });
+    }
+}
+
+#[test]
+fn who_waits_is_served_though_leases_end_all_the_time() {
+    let mut server = Server::default();
+    server.acquire(2, "k", LOCK);
+    server.acquire(3, "k", LOCK);
+    server.tell(Event::Ended { client: client(2) });
+    work_while_leases_end(&mut server);
+    assert_eq!(server.engine.holders(key("k")).to_vec(), [client(3)]);
+}
+
+#[test]
+fn temporary_keys_are_renewed_though_leases_end_all_the_time() {
+    let mut server = Server::default();
+    server.engine.set_backstop(60_000);
+    server.acquire(2, "k", Mode::Temporary);
+    server.tell(Event::RenewAll);
+    server.orders.clear();
+    work_while_leases_end(&mut server);
+    let is_renewal = |order: &Effect| matches!(order, Effect::Renew { .. });
+    assert!(server.orders.iter().any(is_renewal));
+}
+
+#[test]
+fn waits_end_in_time_though_very_many_grants_are_withdrawn() {
+    let mut server = Server::with_pending(1000, 64);
+    server.acquire(9, "k", LOCK);
+    server.queue(2, &HELD, Terms::of(LOCK), Some(10));
+    server.pass(1000);
+    assert!(server.engine.gauges().grants_pending > 0);
+    assert_eq!(server.engine.gauges().waiters, 0);
+}
+
 /// Another module may delete a key without an event: then whoever asks next shows that it is gone.
 #[test]
 fn who_waits_for_a_key_is_granted_it_when_somebody_sees_that_it_is_gone() {

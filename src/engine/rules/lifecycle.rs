@@ -90,19 +90,23 @@ impl Engine {
     pub(in crate::engine) fn work(&mut self, effects: &mut Vec<Effect>) {
         self.writes_refused = false;
         // There may be millions to reap, for which nobody waits.
-        let for_others = self.budget.split_off(usize::MAX);
+        let for_others = self.budget.split_off_half();
         self.reap(effects);
         self.budget.add(for_others);
-        self.withdraw_hopeless(effects);
-        self.end_leases(effects);
-        // Clients can have queues looked at again and again in which nobody can be served.
-        let for_others = self.budget.split_off(1);
-        self.serve_ready(effects);
-        self.budget.add(for_others);
-        self.end_graces(effects);
-        self.release_orphans(effects);
-        // Last: where a key turns out to have expired, the effects above have granted it already.
-        self.renew(effects);
+        let kinds = [
+            Self::withdraw_hopeless,
+            Self::end_leases,
+            Self::serve_ready,
+            Self::end_graces,
+            Self::release_orphans,
+            // Last: where a key turns out to have expired, the effects above have granted it already.
+            Self::renew,
+        ];
+        // Clients can make more of one kind all the time.
+        for kind in kinds {
+            self.budget.leave_one();
+            kind(self, effects);
+        }
     }
 
     fn release_orphans(&mut self, effects: &mut Vec<Effect>) {
@@ -234,6 +238,7 @@ impl Engine {
     pub(in crate::engine) fn tick(&mut self, effects: &mut Vec<Effect>) {
         self.end_quarantine();
         self.withdraw_due(effects);
+        self.budget.leave_one();
         while let Some(waiter) = self.timers.waits.first_until(self.now)
             && !self.budget.is_spent()
         {

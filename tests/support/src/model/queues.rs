@@ -322,8 +322,9 @@ impl World {
     pub(super) fn work(&mut self, most: usize, order: &[Spot]) {
         let left = self.end_leases(most, order);
         self.serve_all();
-        let left = self.end_graces(left);
-        self.remove_left_behind(left);
+        // Each kind has a step at least.
+        let left = self.end_graces(left.max(1));
+        self.remove_left_behind(left.max(1));
     }
 
     /// What a server does by itself after each step: it serves who can be, and what ends within a
