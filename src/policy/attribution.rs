@@ -155,21 +155,17 @@ pub fn sets_time(line: &str) -> bool {
 /// Whether a client is executing a command, or has read its next one: it has arguments, and is neither blocked (also by a
 /// pause) nor just unblocked with a command pending.
 pub fn is_executing(line: &str) -> bool {
-    has_arguments(line) && !is_blocked(line) && !is_pending(line)
+    has_arguments(line) && !is_blocked_or_pending(line)
 }
 
-/// Whether a client is blocked, also by a pause.
-pub fn is_blocked(line: &str) -> bool {
-    has_flag(line, 'b')
+/// Whether a client is blocked, or unblocked with its command still pending.
+pub fn is_blocked_or_pending(line: &str) -> bool {
+    field(line, "flags=").is_some_and(|flags| flags.contains(['b', 'u']))
 }
 
 /// Whether a client was unblocked, and its command is pending.
 pub fn is_pending(line: &str) -> bool {
-    has_flag(line, 'u')
-}
-
-fn has_flag(line: &str, flag: char) -> bool {
-    field(line, "flags=").is_some_and(|flags| flags.contains(flag))
+    field(line, "flags=").is_some_and(|flags| flags.contains('u'))
 }
 
 fn has_arguments(line: &str) -> bool {

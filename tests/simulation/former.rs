@@ -197,6 +197,19 @@ impl Server {
         }))
     }
 
+    /// Asks for twenty keys: `held`, which somebody holds, and free ones whose names begin so.
+    fn queue_for_many(&mut self, number: u64, prefix: &str, terms: Terms<&[u8]>) {
+        let names: Vec<_> = (0..MANY - 1)
+            .map(|number| format!("{prefix}{number}"))
+            .collect();
+        let mut seen = free(&names);
+        seen.push(KeySnapshot {
+            key: key("held"),
+            state: KeyState::Lock,
+        });
+        self.queue(number, &seen, terms, None);
+    }
+
     /// Client 1 starts session 1, which is granted a lock that a replica is to acknowledge.
     fn acquire_acked(&mut self) {
         self.start(1, 1);
@@ -1540,30 +1553,29 @@ fn who_waits_is_served_though_many_waits_are_dead() {
     assert_eq!(server.engine.holders(key("k")).to_vec(), [client(3)]);
 }
 
+/// Keys of these names, which nobody has.
+fn free(names: &[String]) -> Vec<KeySnapshot<'_>> {
+    let seen = names.iter().map(|name| KeySnapshot {
+        key: Key {
+            db: Db(0),
+            name: name.as_bytes(),
+        },
+        state: KeyState::Absent,
+    });
+    seen.collect()
+}
+
 /// Client 1 takes more locks than a work has steps for, whose leases are over at once, before each of some works.
 fn work_while_leases_end(server: &mut Server) {
     const STEPS: usize = 64;
     for round in 0..10 {
         for number in 0..2 * STEPS {
             let name = format!("{round}:{number}");
-            server.tell(Event::Acquire(Acquire {
-                client: client(1),
-                seen: &[KeySnapshot {
-                    key: Key {
-                        db: Db(0),
-                        name: name.as_bytes(),
-                    },
-                    state: KeyState::Absent,
-                }],
-                terms: Terms {
-                    lease_ms: Some(1),
-                    ..Terms::of(LOCK)
-                },
-                value: b"",
-                wait: None,
-                form: Form::Lock,
-                in_command: true,
-            }));
+            let terms = Terms {
+                lease_ms: Some(1),
+                ..Terms::of(LOCK)
+            };
+            server.queue(1, &free(&[name]), terms, None);
         }
         server.pass(2);
         server.tell(Event::Work { steps: STEPS });
@@ -1643,13 +1655,6 @@ fn grants_of_many_keys_are_withdrawn_in_slices() {
         let names: Vec<_> = (0..MANY)
             .map(|number| format!("{grant}:{number}"))
             .collect();
-        let seen = names.iter().map(|name| KeySnapshot {
-            key: Key {
-                db: Db(0),
-                name: name.as_bytes(),
-            },
-            state: KeyState::Absent,
-        });
         let label = grant.to_string();
         let terms = Terms {
             label: label.as_bytes(),
@@ -1659,7 +1664,7 @@ fn grants_of_many_keys_are_withdrawn_in_slices() {
             }),
             ..Terms::of(LOCK)
         };
-        server.queue(1, &seen.collect::<Vec<_>>(), terms, None);
+        server.queue(1, &free(&names), terms, None);
     }
     assert_eq!(server.engine.gauges().grants_pending, GRANTS);
     server.tell(Event::Detach { client: client(1) });
@@ -1672,21 +1677,12 @@ fn waits_for_many_in_its_session(requests: usize) -> Server {
     server.acquire(9, "held", LOCK);
     server.start(1, 1);
     for request in 0..requests {
-        let names: Vec<_> = (1..MANY)
-            .map(|number| format!("{request}:{number}"))
-            .collect();
-        let free = names.iter().map(|name| (name.as_bytes(), KeyState::Absent));
-        let held = [(&b"held"[..], KeyState::Lock)];
-        let seen = free.chain(held).map(|(name, state)| KeySnapshot {
-            key: Key { db: Db(0), name },
-            state,
-        });
         let label = request.to_string();
         let terms = Terms {
             label: label.as_bytes(),
             ..Terms::of(LOCK)
         };
-        server.queue(1, &seen.collect::<Vec<_>>(), terms, None);
+        server.queue_for_many(1, &format!("{request}:"), terms);
     }
     server
 }
@@ -1720,16 +1716,8 @@ fn of_a_wait_that_is_another_owners_now_one_queue_is_looked_at() {
 fn two_wait_for_many() -> Server {
     let mut server = Server::default();
     server.acquire(1, "held", LOCK);
-    let names: Vec<_> = (0..MANY - 1).map(|number| number.to_string()).collect();
-    let free = names.iter().map(|name| (name.as_bytes(), KeyState::Absent));
-    let held = [(&b"held"[..], KeyState::Lock)];
-    let seen = free.chain(held).map(|(name, state)| KeySnapshot {
-        key: Key { db: Db(0), name },
-        state,
-    });
-    let seen: Vec<_> = seen.collect();
     for number in [2, 3] {
-        server.queue(number, &seen, Terms::of(LOCK), None);
+        server.queue_for_many(number, "", Terms::of(LOCK));
     }
     server
 }

@@ -152,9 +152,9 @@ def test_a_candidate_follows_its_slot_however_often_that_has_moved(
 def test_so_do_watches_but_not_to_and_fro() -> None:
     now = 0.0
     moves = Moves(lambda: now)
-    assert [moves.is_followed() for _ in range(6)] == [True] * 5 + [False]
+    assert [moves.follow() for _ in range(6)] == [True] * 5 + [False]
     now += 1.1
-    assert moves.is_followed()
+    assert moves.follow()
 
 
 def test_a_replica_that_calls_a_token_stale_is_left_and_the_master_asked() -> None:

@@ -14,7 +14,7 @@
 
 use crate::engine::{Cause, ClientId, Key};
 use crate::policy::attribution::{
-    InPause, RecentClients, field, is_blocked, is_executing, is_pending, sets_time,
+    InPause, RecentClients, field, is_blocked_or_pending, is_executing, is_pending, sets_time,
 };
 use crate::shell::server::subscriptions;
 use crate::shell::state::shell;
@@ -96,7 +96,11 @@ fn cause_after_pause(ctx: Ctx<'_>) -> Cause {
     };
     // Whom the pause blocked is pending when it is over: who is blocked then is so by a command of its own.
     let is_paused = raw::must_not_write();
-    let is_postponed = |line: &str| is_pending(line) || is_paused && is_blocked(line);
+    let is_postponed = if is_paused {
+        is_blocked_or_pending
+    } else {
+        is_pending
+    };
     let mut executing = Vec::new();
     for client in candidates {
         let line = ctx.client_line(client);

@@ -15,7 +15,7 @@
 //! there is no such event, so these few commands are refused then, as the server refuses others.
 
 use crate::engine::ClientId;
-use crate::policy::attribution::{field, is_blocked, is_pending};
+use crate::policy::attribution::{field, is_blocked_or_pending};
 use crate::policy::io_threads::IoThreads;
 use crate::shell::guard::guard;
 use crate::shell::server::subscriptions;
@@ -244,8 +244,7 @@ fn is_kept_again(ctx: Ctx<'_>, client: ClientId) -> bool {
 fn is_postponed(ctx: Ctx<'_>, client: ClientId) -> bool {
     ctx.client_line(client).is_some_and(|line| {
         let command = field(&line, "cmd=").unwrap_or_default();
-        (is_blocked(&line) || is_pending(&line))
-            && matches!(command, "exec" | "reset" | "client|tracking")
+        is_blocked_or_pending(&line) && matches!(command, "exec" | "reset" | "client|tracking")
     })
 }
 

@@ -22,7 +22,7 @@ class Moves:
         """Count from now on; in seconds."""
         self._now, self._last, self._count = now, now(), 0
 
-    def is_followed(self) -> bool:
+    def follow(self) -> bool:
         """Whether it goes on at the next node; once it has been at one for long it has arrived."""
         now = self._now()
         self._count = 1 if now - self._last > SETTLED_MS / 1000 else self._count + 1

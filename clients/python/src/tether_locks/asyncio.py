@@ -511,7 +511,7 @@ class Locks(Maker[Lock]):
                 try:
                     event = await feed.next()
                 except Refused as error:
-                    if error.code != "MOVED" or client.cluster is None or not moves.is_followed():
+                    if error.code != "MOVED" or client.cluster is None or not moves.follow():
                         raise
                     client = client.cluster.referred(client, str(error))
                     feed.go_on()

@@ -25,6 +25,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Consumer;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -146,20 +147,21 @@ class NodeTest {
     @ParameterizedTest
     @EnumSource
     void nobodyWaitsForACandidateThatIsClosed(Stood stood) throws Exception {
-        Candidate candidate = new Candidate(context, cluster, election("k"));
-        CompletableFuture<Hold> term = awaitTerm(candidate, stood);
-        candidate.close();
-        assertClosed(term);
-        assertClosed(candidate.nextTerm().toCompletableFuture());
+        assertNobodyWaits(stood, Candidate::close);
     }
 
     /** P-CLOSE-1. */
     @ParameterizedTest
     @EnumSource
     void nobodyWaitsForACandidateOfAClosedClient(Stood stood) throws Exception {
+        assertNobodyWaits(stood, candidate -> cluster.close());
+    }
+
+    /** Neither who waits when it is closed in this way nor who asks later. */
+    private void assertNobodyWaits(Stood stood, Consumer<Candidate> close) throws Exception {
         Candidate candidate = new Candidate(context, cluster, election("k"));
         CompletableFuture<Hold> term = awaitTerm(candidate, stood);
-        cluster.close();
+        close.accept(candidate);
         assertClosed(term);
         assertClosed(candidate.nextTerm().toCompletableFuture());
     }
