@@ -108,7 +108,7 @@ impl Budget {
 }
 
 /// For each key that is granted to a request for several, and for each of a request that is refused when its turn has come. A grant
-/// to a request for one costs nothing beyond the step that frees its key.
+/// to a request for one costs nothing beyond the step that frees its key; to those who share that key, a step each.
 pub(in crate::engine) const STEPS_PER_GRANT: usize = 4;
 
 /// Ready names kept during quarantine without a waiter.

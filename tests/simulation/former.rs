@@ -1141,6 +1141,46 @@ fn the_end_of_a_session_withdraws_few_of_very_many_pending_grants_at_once() {
     );
 }
 
+/// Ten readers wait for each of its locks, and go together.
+#[test]
+fn the_end_of_a_session_grants_few_of_very_many_requests_at_once() {
+    const LOCKS: usize = 20;
+    const READERS: usize = 10;
+    const STEPS: usize = 40;
+    let mut server = Server::default();
+    server.engine.set_limits(Limits {
+        steps_per_event: STEPS,
+        ..Limits::default()
+    });
+    server.start(1, 1);
+    let names: Vec<_> = (0..LOCKS).map(|number| number.to_string()).collect();
+    for lock in free(&names) {
+        server.queue(1, &[lock], Terms::of(LOCK), None);
+        let state = KeyState::Lock;
+        for reader in (2..).take(READERS) {
+            let seen = [KeySnapshot { state, ..lock }];
+            server.queue(reader, &seen, Terms::of(Mode::Shared), None);
+        }
+    }
+    server.tell(Event::EndSession {
+        client: client(1),
+        later: false,
+    });
+    let waiting = |server: &Server| server.engine.gauges().waiters;
+    let left = waiting(&server);
+    let granted = LOCKS * READERS - left;
+    assert!((STEPS / 2..=STEPS).contains(&granted), "{granted}");
+    server.tell(Event::Work { steps: STEPS });
+    let more = left - waiting(&server);
+    assert!((STEPS / 2..=STEPS).contains(&more), "{more}");
+    server.work();
+    assert_eq!(
+        (waiting(&server), server.holds()),
+        (0, (0, LOCKS * READERS))
+    );
+    server.engine.check_invariants();
+}
+
 /// The rest is withdrawn with its time, and told to nobody.
 #[test]
 fn who_is_gone_is_told_of_no_grant_that_is_withdrawn() {

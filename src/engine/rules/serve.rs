@@ -41,7 +41,7 @@ impl Engine {
     }
 
     /// Ends a hold and hands its key over in the same step; if no waiter can be served, the key is deleted with its last hold.
-    /// O(1) per waiter served.
+    /// O(1) per waiter served: the first one always, those who share the key with it within the budget.
     /// `why` is for those who watch prefixes.
     pub(in crate::engine) fn release(
         &mut self,
@@ -67,8 +67,11 @@ impl Engine {
         if let Some(next_waiter) = next_waiter {
             self.grant(next_waiter, name, Some(hold), effects);
         }
-        let others = self.limits.compatible_grants_per_event - usize::from(next_waiter.is_some());
-        self.serve(name, others, effects);
+        let most = self.limits.compatible_grants_per_event;
+        let most = most.min(self.budget.left().max(1));
+        let first = usize::from(next_waiter.is_some());
+        let served = first + self.serve(name, most - first, effects);
+        self.budget.spend(served.saturating_sub(1));
         self.totals.handoffs += u64::from(self.totals.grants > grants);
         self.hide_if_ended(key, shown, why, effects);
         if self.keys[key].holds.is_empty() {
