@@ -450,6 +450,10 @@ pub struct Doctor {
     #[arg(long, value_name = "TIME", value_parser = timing::parse, default_value = "10s")]
     pub grace: Duration,
 
+    /// The time that they take to stop their work, as --kill-after of tether run says it
+    #[arg(long, value_name = "TIME", value_parser = timing::parse, default_value = "5s")]
+    pub kill_after: Duration,
+
     /// Print one JSON object per line, one for each finding
     #[arg(long)]
     pub json: bool,

@@ -938,6 +938,54 @@ fn kick_can_close_the_connection() {
     });
 }
 
+/// The server shows a thousand holders at once, and a hundred if nobody asks for more.
+#[test]
+fn kick_finds_each_of_very_many_holders() {
+    const HOLDERS: i64 = 1200;
+    let server = Server::start();
+    let mut readers: Vec<_> = (0..4).map(|_| server.resp3()).collect();
+    let token = |server: &Server, count: usize| {
+        let (_, said) = run(server, &["who", "report", "--json", "--count", "1000"]);
+        let key: serde_json::Value = serde_json::from_str(&said).unwrap();
+        key["holders"][count - 1]["token"].to_string()
+    };
+    let mut take = |all: bool| {
+        for (reader, many) in readers.iter_mut().zip([1, 100, 400, 699]) {
+            for number in 0..if all { many } else { many.min(100) } {
+                reader.run(format!("LOCK.ACQUIRE report SHARED OWNER {number}").as_str());
+            }
+        }
+        server.gauge("tether", "tether_holds")
+    };
+    // The one with this token is not among the first hundred.
+    assert_eq!(take(false), 301);
+    let said = succeed(
+        &server,
+        &["kick", "report", "--token", &token(&server, 301)],
+    );
+    assert_eq!(said.lines().count(), 301, "{said}");
+    // Of more than a thousand the others are counted.
+    assert_eq!(take(true), HOLDERS);
+    let output = tether(&server, &["kick", "report", "--token", "1"]).output();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
+    let said = text(output.stderr);
+    assert!(
+        said.contains("the key has 1200 holders, and the server shows the oldest 1000"),
+        "{said}"
+    );
+    let said = succeed(&server, &["kick", "report"]);
+    assert!(said.ends_with("report: 200 more\n"), "{said}");
+    assert_eq!(said.lines().count(), 1001, "{said}");
+    // All connections are closed, also that of those who are not shown at first.
+    assert_eq!(take(true), HOLDERS);
+    let said = succeed(&server, &["kick", "report", "--connection"]);
+    assert!(said.contains("closed the connection of"), "{said}");
+    for reader in &mut readers {
+        reader.expect_closed();
+    }
+}
+
 /// Whose client would go on with it on a new connection.
 #[test]
 fn kick_ends_the_session_of_a_holder_that_has_one() {

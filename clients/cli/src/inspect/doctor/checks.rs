@@ -190,8 +190,13 @@ pub fn of_unknown_cluster(node: &ConnectionInfo, why: &str) -> Finding {
     }
 }
 
-/// Whether clients with this grace are still there when a failover is over.
-pub fn of_sentinel(sentinel: &Sentinel, master: &str, grace: Duration) -> Vec<Finding> {
+/// Whether clients with this grace, which stop their work within that time, are still at it when a failover is over.
+pub fn of_sentinel(
+    sentinel: &Sentinel,
+    master: &str,
+    grace: Duration,
+    stop_within: Duration,
+) -> Vec<Finding> {
     let Sentinel {
         name,
         cli,
@@ -208,17 +213,21 @@ pub fn of_sentinel(sentinel: &Sentinel, master: &str, grace: Duration) -> Vec<Fi
     };
     let mut found = Vec::new();
     let down_after = Duration::from_millis(*down_after_ms);
-    let fence = grace.saturating_sub(tether_client::timing::MARGIN);
+    let fence = grace.saturating_sub(stop_within + tether_client::timing::MARGIN);
+    let times = format!(
+        "a grace of {} and {} to stop",
+        text::time(grace.as_millis() as i64),
+        text::time(stop_within.as_millis() as i64)
+    );
     if down_after + PROMOTED_WITHIN > fence {
         let most = fence.saturating_sub(PROMOTED_WITHIN).as_millis();
         found.push(finding(
             Level::Warning,
             format!(
-                "it waits {} until it replaces a silent master: with a grace of {} clients give their locks up before that",
+                "it waits {} until it replaces a silent master: with {times} clients give their locks up before that",
                 text::time(down_after.as_millis() as i64),
-                text::time(grace.as_millis() as i64)
             ),
-            "Give clients a longer grace (--grace says which one they have), or shorten this at each Sentinel:",
+            "Give clients a longer grace (--grace and --kill-after say what they have), or shorten this at each Sentinel:",
             &format!("SENTINEL SET {master} down-after-milliseconds {}", most.max(1000)),
         ));
     }
@@ -236,10 +245,7 @@ pub fn of_sentinel(sentinel: &Sentinel, master: &str, grace: Duration) -> Vec<Fi
         found.push(Finding {
             level: Level::Ok,
             server: name.clone(),
-            what: format!(
-                "this Sentinel's times fit a grace of {}",
-                text::time(grace.as_millis() as i64)
-            ),
+            what: format!("this Sentinel's times fit {times}"),
             advice: None,
             command: None,
         });
@@ -567,11 +573,20 @@ fn settings(findings: &mut Findings) {
         );
     }
     let policy = node.setting("maxmemory-policy").unwrap_or_default();
-    if policy.starts_with("allkeys") && !is("maxmemory", "0") {
+    let is_cluster = is("cluster-enabled", "yes");
+    let (evicts, advice) = match is_cluster {
+        // There temporary keys have a time to live.
+        true => (policy != "noeviction", "Take noeviction:"),
+        false => (
+            policy.starts_with("allkeys"),
+            "Take noeviction, or one of volatile-*:",
+        ),
+    };
+    if evicts && !is("maxmemory", "0") {
         let command = findings.cli("CONFIG SET maxmemory-policy noeviction");
         findings.warn(
             format!("maxmemory-policy {policy} evicts locks"),
-            "Take noeviction, or one of volatile-*:",
+            advice,
             command,
         );
     }
@@ -821,6 +836,13 @@ mod tests {
         let settings = evicting.settings.as_mut().unwrap();
         settings.insert("maxmemory".to_owned(), "1000".to_owned());
         assert!(one(of_server(&evicting)).1.contains("evicts"));
+        let mut volatile = with("maxmemory-policy", "volatile-lru");
+        let settings = volatile.settings.as_mut().unwrap();
+        settings.insert("maxmemory".to_owned(), "1000".to_owned());
+        assert_eq!(bad(of_server(&volatile)), []);
+        let settings = volatile.settings.as_mut().unwrap();
+        settings.insert("cluster-enabled".to_owned(), "yes".to_owned());
+        assert!(one(of_server(&volatile)).1.contains("evicts"));
         let unread = Node {
             settings: None,
             ..healthy()
@@ -1114,13 +1136,13 @@ mod tests {
             others,
             quorum,
         };
-        let grace = Duration::from_secs(10);
-        assert_eq!(bad(of_sentinel(&sentinel(5000, 2, 2), "m", grace)), []);
-        let late = of_sentinel(&sentinel(30_000, 2, 2), "m", grace);
+        let [grace, stop_within] = [10, 1].map(Duration::from_secs);
+        let found = |sentinel: &Sentinel| of_sentinel(sentinel, "m", grace, stop_within);
+        assert_eq!(bad(found(&sentinel(5000, 2, 2))), []);
+        let late = found(&sentinel(7000, 2, 2));
         assert_eq!(late[0].level, Level::Warning);
-        let command = "redis-cli -h s -p 1 SENTINEL SET m down-after-milliseconds 7000";
+        let command = "redis-cli -h s -p 1 SENTINEL SET m down-after-milliseconds 6000";
         assert_eq!(late[0].command.as_deref(), Some(command));
-        let alone = of_sentinel(&sentinel(5000, 0, 2), "m", grace);
-        assert_eq!(alone[0].level, Level::Wrong);
+        assert_eq!(found(&sentinel(5000, 0, 2))[0].level, Level::Wrong);
     }
 }

@@ -22,7 +22,9 @@ pub fn doctor(target: &Target, options: &Doctor) -> Result<u8, Failure> {
     {
         for sentinel in sentinels {
             findings.extend(match Sentinel::examine(sentinel, name) {
-                Ok(sentinel) => checks::of_sentinel(&sentinel, name, options.grace),
+                Ok(sentinel) => {
+                    checks::of_sentinel(&sentinel, name, options.grace, options.kill_after)
+                }
                 Err(failure) => checks::of_unreachable("Sentinel", &failure),
             });
         }
