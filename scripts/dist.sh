@@ -73,6 +73,7 @@ deb() {
     echo "Installed-Size: $(du -k -s --exclude=DEBIAN "$1" | cut -f 1)" >> "$1/DEBIAN/control"
     (cd "$1" && find . -path ./DEBIAN -prune -o -type f -printf '%P\0' | LC_ALL=C sort -z | xargs -0 md5sum > DEBIAN/md5sums)
     chmod -R u=rwX,go=rX "$1"
+    [ ! -e "$1/etc/default/tether-metrics" ] || chmod 600 "$1/etc/default/tether-metrics" # it may have a password
     dpkg-deb --root-owner-group -Zxz --build "$1" "$DIST/$2_${VERSION}_$(dpkg --print-architecture).deb" >/dev/null
 }
 
@@ -97,6 +98,9 @@ package() {
     printf 'tether (%s) unstable; urgency=medium\n\n  * See /usr/share/doc/tether/CHANGELOG.md.\n\n -- %s  %s\n' "$VERSION" \
         "${MAINTAINER:-the tether authors <tether@packages.invalid>}" "$(date -u -R -d "@$SOURCE_DATE_EPOCH")" > "$TMP/changelog"
     compressed "$TMP/changelog" "$doc/changelog.gz"
+
+    mkdir -p "$to/usr/share/lintian/overrides"
+    echo 'tether: non-standard-file-perm 0600 != 0644 [etc/default/tether-metrics]' > "$to/usr/share/lintian/overrides/tether"
 
     # What the programs are linked with says which versions of the libraries are needed.
     mkdir -p "$TMP/needs/debian" "$to/DEBIAN"
