@@ -71,7 +71,7 @@ clients: ## stock clients in nine languages against the module, and docs/clients
 	@scripts/clients.sh $(CLIENTS)
 
 python: build ## of test-clients, only the Python package; PYTEST="-k orphans" a part
-	@TETHER_MODULE=$(CURDIR)/target/release/libtether.so TETHER_SERVER=$${SERVER:-$$(scripts/need.sh --server-path)} scripts/python.sh $(PYTEST)
+	@TETHER_MODULE="$(CURDIR)/target/release/libtether.so" TETHER_SERVER="$(SERVER)" scripts/python.sh $(PYTEST)
 
 conform: build ## a client keeps the clients' protocol, on real servers and a faulty wire: CLIENT=model|rust|python|go|node|java|c; CONFORM="--only fence" a part; CLIENT=mutants breaks it
 	@SERVERS="$(SERVERS)" scripts/conform.sh $(or $(CLIENT),model) $(CONFORM)
@@ -101,9 +101,7 @@ sanitize: ## the suites on servers with AddressSanitizer, which sees each wrong 
 	@SERVERS="$(SERVERS)" scripts/sanitize.sh $(SANITIZE)
 
 campaign: build ## a thousand faults around `tether run` and the Python client in network namespaces, as root; some minutes. TETHER_STEPS=90 a tenth of it
-	@scripts/need.sh ip
-	TETHER_PYTHON=$$(scripts/python.sh --program) && export TETHER_PYTHON && \
-	TETHER_MODULE=$(CURDIR)/target/release/libtether.so TETHER_SERVER=$${SERVER:-$$(scripts/need.sh --server-path)} cargo test --package tether-cli --test campaign -- --ignored --nocapture --test-threads 1
+	@TETHER_MODULE="$(CURDIR)/target/release/libtether.so" TETHER_SERVER="$(SERVER)" scripts/campaign.sh
 
 upstream: ## the servers' own test suites, with the module and without; UPSTREAM="--short redis-7.0" a part; some hours
 	@scripts/upstream.sh $(UPSTREAM)

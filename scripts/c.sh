@@ -16,13 +16,17 @@ ROOT=$PWD/target/c
 SOURCES=$PWD/clients/c
 HIREDIS=$PWD/.servers/hiredis
 CC=${CC:-gcc}
-SERVER=${TETHER_SERVER:-$(scripts/need.sh --server-path || true)}
-MODULE=${TETHER_MODULE:-$PWD/target/release/libtether.so}
 FLAGS=(-std=gnu11 -g -Wall -Wextra -Wpedantic -Werror -isystem "$HIREDIS/include")
 LIBRARIES=(-L"$HIREDIS/lib" -lhiredis -Wl,-rpath,"$HIREDIS/lib" -lm)
 SANITIZED=(-O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
 
 say() { printf 'c: %s\n' "$*" >&2; }
+
+case ${1:-} in
+    --vectors | --lint) ;;
+    # shellcheck source=scripts/tested.sh
+    *) . scripts/tested.sh ;;
+esac
 
 # build NAME SOURCE FLAGS.. LIBRARIES..: a program with the client in it.
 build() {
@@ -107,7 +111,7 @@ case ${1:-} in
         scripts/need.sh cc python jansson libevent
         scripts/servers.sh hiredis
         build adapter clients/protocol/conform/adapters/c.c "$SOURCES/tether.c" "${SANITIZED[@]}" -ljansson -levent
-        exec python3 clients/protocol/conform/conform.py --server "$SERVER" --module "$MODULE" "$@" -- "$ROOT/adapter"
+        exec python3 clients/protocol/conform/conform.py --server "$TETHER_SERVER" --module "$TETHER_MODULE" "$@" -- "$ROOT/adapter"
         ;;
 esac
 
@@ -128,15 +132,18 @@ build example-readme "$ROOT/readme.c" "$ROOT/tether-valgrind.o" -Wno-unused-para
 } > "$ROOT/part.c"
 grep -q '^void part.*{ tether_settp' "$ROOT/part.c"
 build part.o "$ROOT/part.c" -c -Wno-unused-parameter
-commands=("$ROOT"/{live,example-*}-sanitized "$ROOT/example-readme")
+commands=()
+for program in "$ROOT"/{live,example-*}-sanitized "$ROOT/example-readme"; do
+    commands+=("$(printf %q "$program")")
+done
 kinds="--show-leak-kinds=definite,indirect --errors-for-leak-kinds=definite,indirect"
 for program in "$ROOT"/{live,example-*}-valgrind; do
-    commands+=("valgrind -q --error-exitcode=9 --leak-check=full $kinds $program")
+    commands+=("valgrind -q --error-exitcode=9 --leak-check=full $kinds $(printf %q "$program")")
 done
 # What breaks off says no sum.
 failed='test result: FAILED. 0 passed; 1 failed'
 {
     vectors || echo "$failed"
     "$ROOT/fuzz" || echo "$failed"
-    python3 "$SOURCES/tests/run.py" "$SERVER" "$MODULE" "${commands[@]}" || echo "$failed"
+    python3 "$SOURCES/tests/run.py" "$TETHER_SERVER" "$TETHER_MODULE" "${commands[@]}" || echo "$failed"
 } | sum

@@ -14,13 +14,14 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 ROOT=$PWD
-SERVER=${TETHER_SERVER:-}
-[ -n "$SERVER" ] || SERVER=$(scripts/need.sh --server-path) || true
-built=$(scripts/need.sh --target)/debug
-TETHER_SERVER=$SERVER TETHER_MODULE=${TETHER_MODULE:-$built/libtether.so} TETHER_PROGRAM=${TETHER_PROGRAM:-$built/tether}
-export TETHER_SERVER TETHER_MODULE TETHER_PROGRAM GOFLAGS="${GOFLAGS:-} -buildvcs=false"
+export GOFLAGS="${GOFLAGS:-} -buildvcs=false"
 
 scripts/need.sh go cc
+case ${1:-} in
+    --vectors | --lint | --pack) ;;
+    # shellcheck source=scripts/tested.sh
+    *) . scripts/tested.sh ;;
+esac
 cd clients/go
 
 modules=(. gocron) packages=./...
@@ -75,8 +76,6 @@ with zipfile.ZipFile(sys.argv[1], "w", zipfile.ZIP_DEFLATED) as file:
         exit
         ;;
 esac
-
-[ "$packages" != ./... ] || [ -x "$TETHER_PROGRAM" ] || cargo build --quiet --package tether-cli
 
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT

@@ -18,13 +18,13 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 ROOT=$PWD
-SERVER=${TETHER_SERVER:-}
-[ -n "$SERVER" ] || SERVER=$(scripts/need.sh --server-path) || true
-built=$(scripts/need.sh --target)/debug
-TETHER_SERVER=$SERVER TETHER_MODULE=${TETHER_MODULE:-$built/libtether.so} TETHER_PROGRAM=${TETHER_PROGRAM:-$built/tether}
-export TETHER_SERVER TETHER_MODULE TETHER_PROGRAM
 
 scripts/need.sh java mvn
+case ${1:-} in
+    --vectors | --lint | --publish) ;;
+    # shellcheck source=scripts/tested.sh
+    *) . scripts/tested.sh ;;
+esac
 mkdir -p "$ROOT/target/java"
 cd clients/java
 
@@ -85,9 +85,6 @@ case ${1:-} in
         exec java -cp "beside/target/classes:$(cat beside/target/classpath)" -Dorg.slf4j.simpleLogger.defaultLogLevel=error tether.beside.Bench "$@"
         ;;
 esac
-
-# For TetherDevServer.
-[ -x "$TETHER_PROGRAM" ] || cargo build --quiet --package tether-cli
 
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT

@@ -239,7 +239,7 @@ find_missing() {
 find_missing "$@"
 [ ${#missing[@]} -gt 0 ] || exit 0
 if command -v flock >/dev/null; then
-    exec 9> "${TMPDIR:-/tmp}/tether-need.lock" # two at a time would stand in each other's way
+    exec 9> "${TMPDIR:-/tmp}/tether-need.$UID.lock" # two at a time would stand in each other's way
     flock 9
     find_missing "$@"
     [ ${#missing[@]} -gt 0 ] || exit 0

@@ -17,6 +17,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ROOT=$PWD
 
 scripts/need.sh node-20 npm
+case ${1:-} in
+    --vectors | --lint | --pack) ;;
+    # shellcheck source=scripts/tested.sh
+    *) . scripts/tested.sh ;;
+esac
 cd clients/node
 [ node_modules/.package-lock.json -nt package-lock.json ] || npm ci --no-audit --no-fund >&2
 
@@ -31,18 +36,13 @@ case ${1:-} in
 esac
 
 tests='*'
-[ "${1:-}" != --vectors ] || { shift; tests=vectors TETHER_SERVER=none; }
-SERVER=${TETHER_SERVER:-$("$ROOT/scripts/need.sh" server >&2 && "$ROOT/scripts/need.sh" --server-path)}
-MODULE=${TETHER_MODULE:-$ROOT/target/release/libtether.so}
+[ "${1:-}" != --vectors ] || { shift; tests=vectors; }
 rm -rf dist
 node_modules/.bin/tsc
 if [ "${1:-}" = --conform ]; then
     shift
-    exec python3 ../protocol/conform/conform.py --server "$SERVER" --module "$MODULE" "$@" -- node ../protocol/conform/adapters/node.mjs
+    exec python3 ../protocol/conform/conform.py --server "$TETHER_SERVER" --module "$TETHER_MODULE" "$@" -- node ../protocol/conform/adapters/node.mjs
 fi
-
-export TETHER_PROGRAM=${TETHER_PROGRAM:-$("$ROOT/scripts/need.sh" --target)/debug/tether}
-[ "$tests" = vectors ] || [ -x "$TETHER_PROGRAM" ] || (cd "$ROOT" && cargo build --quiet --package tether-cli)
 
 report=$(mktemp)
 trap 'rm -f "$report"' EXIT
@@ -51,7 +51,7 @@ only=() limit=()
 [ -n "${TETHER_STEPS:-}${TETHER_FAULTS:-}" ] || limit=(--test-timeout=600000)
 for name in "$@"; do only+=(--test-name-pattern "$name"); done
 # shellcheck disable=SC2086 # a pattern
-TETHER_SERVER=$SERVER TETHER_MODULE=$MODULE node --test "${limit[@]}" "${only[@]}" --test-reporter=spec dist/test/$tests.test.js | tee "$report" || true
+node --test "${limit[@]}" "${only[@]}" --test-reporter=spec dist/test/$tests.test.js | tee "$report" || true
 count() { sed -n "s/^ℹ $1 //p" "$report"; }
 failed=$(($(count fail) + $(count cancelled)))
 [ "$failed" = 0 ] && word=ok || word=FAILED

@@ -79,17 +79,14 @@ if [ "${1:-}" = --vectors ]; then
     installed "$newest"
     exec "$ROOT/redis-$newest/bin/python" clients/protocol/loaders/python.py
 fi
+# shellcheck source=scripts/tested.sh
+. scripts/tested.sh
 if [ "${1:-}" = --conform ]; then
     shift
     installed "$newest"
     exec "$ROOT/redis-$newest/bin/python" clients/protocol/conform/conform.py --server "$TETHER_SERVER" --module "$TETHER_MODULE" "$@" \
         -- "$ROOT/redis-$newest/bin/python" clients/protocol/conform/adapters/python.py
 fi
-
-# `tether devserver`, for the tests of tether_locks.testing, if it is built.
-for program in "$(scripts/need.sh --target)"/{debug,release}/tether; do
-    [ -n "${TETHER_PROGRAM:-}" ] || [ ! -x "$program" ] || export TETHER_PROGRAM=$program
-done
 
 failed=()
 for redis in 5.0.0 "$newest"; do

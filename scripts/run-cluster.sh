@@ -50,7 +50,7 @@ nodes=()
 for port in $(seq "$first" "$last"); do
     mkdir "$folder/$port"
     # The project's settings, with what is different for each.
-    sed "s|^loadmodule .*|loadmodule $module|" redis.conf > "$folder/$port/redis.conf"
+    sed "s|^loadmodule .*|loadmodule \"$module\"|" redis.conf > "$folder/$port/redis.conf"
     cat >> "$folder/$port/redis.conf" <<END
 port $port
 bind 127.0.0.1

@@ -45,11 +45,10 @@ unknown() {
     rm -rf "$folder"
     [ -n "$said" ]
 }
-# A server that tether does not know is tried first, by the command line, which takes longer to build than the module. If it does
-# not qualify, it runs without pushes.
+# A server that tether does not know is tried first, by the command line, which takes longer to build than the module and needs
+# Linux. If it does not qualify, it runs without pushes.
 qualified=
-if unknown; then
-    cargo build --quiet --release --package tether-cli
+if unknown && cargo build --quiet --release --package tether-cli; then
     qualified=$("$(scripts/need.sh --target)/release/tether" qualify --if-needed --server "$server" --module target/release/libtether.so |
         sed -n 's/^tether\.qualified //p') || true
 fi

@@ -8,14 +8,13 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 scripts/need.sh python redis-cli cc
-server=${SERVER:-${TETHER_SERVER:-$(scripts/need.sh server >&2 && scripts/need.sh --server-path)}}
+TETHER_SERVER=${SERVER:-${TETHER_SERVER:-}}
+# shellcheck source=scripts/tested.sh
+. scripts/tested.sh
+server=$TETHER_SERVER
 client=$(dirname "$server")/redis-cli
 [ -x "$client" ] || client=$(command -v redis-cli || command -v valkey-cli)
-module=${TETHER_MODULE:-}
-if [ -z "$module" ]; then
-    module=$(cargo build --package tether --message-format=json-render-diagnostics | grep -oE '"[^"]*/libtether\.(so|dylib)"' | tail -n 1 | tr -d '"')
-fi
-[ "${1:-}" != --draw ] || exec python3 -B tests/runbook/draw.py "$server" "$module"
+[ "${1:-}" != --draw ] || exec python3 -B tests/runbook/draw.py "$server" "$TETHER_MODULE"
 tether=$(cargo build --package tether-cli --message-format=json-render-diagnostics | sed -n 's/.*"executable":"\([^"]*\/tether\)".*/\1/p' | tail -n 1)
-python3 -B tests/runbook/run.py "$server" "$client" "$module" "$tether" "$@"
-[ $# -gt 0 ] || scripts/within.sh 600 python3 -B tests/runbook/draw.py "$server" "$module" --check
+python3 -B tests/runbook/run.py "$server" "$client" "$TETHER_MODULE" "$tether" "$@"
+[ $# -gt 0 ] || scripts/within.sh 600 python3 -B tests/runbook/draw.py "$server" "$TETHER_MODULE" --check

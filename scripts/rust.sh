@@ -22,13 +22,13 @@ case ${1:-} in
         ;;
     --conform)
         shift
-        [ -n "${TETHER_SERVER:-}" ] || TETHER_SERVER=$(scripts/need.sh --server-path)
+        # shellcheck source=scripts/tested.sh
+        . scripts/tested.sh
         cargo build --quiet -p tether-client --example conform
-        built=$(scripts/need.sh --target)/debug
-        exec python3 -B clients/protocol/conform/conform.py --server "$TETHER_SERVER" \
-            --module "${TETHER_MODULE:-$built/libtether.so}" "$@" -- "$built/examples/conform"
+        exec python3 -B clients/protocol/conform/conform.py --server "$TETHER_SERVER" --module "$TETHER_MODULE" "$@" \
+            -- "$(scripts/need.sh --target)/debug/examples/conform"
         ;;
 esac
-# Its feature `testing` starts this program.
-cargo build --quiet -p tether-cli
+# shellcheck source=scripts/tested.sh
+. scripts/tested.sh
 exec cargo test -p tether-client "$@"

@@ -48,7 +48,7 @@ program() {
     shown "     Running ${2##*/}" "$within" 1200 "$2"
 }
 if [ "${1:-}" = --program ]; then
-    program "$2" "$3"
+    program "${2%%$'\t'*}" "${2#*$'\t'}"
     exit
 fi
 
@@ -73,15 +73,15 @@ compile() {
 run_tests() {
     local said programs name status=0
     compile "$@" || return # left of `||`, `set -e` has no effect
-    programs=$(sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"overflow_checks":[a-z]*,"test":true}.*"executable":"\([^"]*\)".*/\1 \2/p' <<< "$said")
+    programs=$(sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"overflow_checks":[a-z]*,"test":true}.*"executable":"\([^"]*\)".*/\1\t\2/p' <<< "$said")
     [ -n "$programs" ] || { echo "test: no test was compiled" >&2; return 1; }
     # The one that takes longest comes to stand first.
     for name in run client simulation failover locks history cluster server; do
         programs=$(grep "/$name-[0-9a-f]*$" <<< "$programs" || true; grep -v "/$name-[0-9a-f]*$" <<< "$programs" || true)
     done
     local alone='/campaign-[0-9a-f]*$'
-    grep -v "$alone" <<< "$programs" | xargs -P "$side_by_side" -L 1 scripts/test.sh --program || status=1
-    { grep "$alone" <<< "$programs" || true; } | xargs -r -P 1 -L 1 scripts/test.sh --program || status=1
+    grep -v "$alone" <<< "$programs" | tr '\n' '\0' | xargs -0 -P "$side_by_side" -n 1 scripts/test.sh --program || status=1
+    { grep "$alone" <<< "$programs" || true; } | tr '\n' '\0' | xargs -0 -r -n 1 scripts/test.sh --program || status=1
     return $status
 }
 

@@ -129,7 +129,7 @@ if [ -z "$MODULE" ]; then
 fi
 # The suites' servers have ports that are agreed on: one run at a time.
 if command -v flock > /dev/null; then
-    exec 9> "${TMPDIR:-/tmp}/tether-upstream.lock"
+    exec 9> "${TMPDIR:-/tmp}/tether-upstream.$UID.lock"
     flock 9
 fi
 TMP=${KEEP:-$(mktemp -d)}
@@ -162,7 +162,7 @@ prepare() {
         programs "$WORK/$tree/src" "$PWD/.servers/$NAME"
     done
     for config in "$WORK"/with.*/tests/assets/{default,minimal,minimal-cluster}.conf; do
-        [ ! -e "$config" ] || printf '\nloadmodule %s\n' "$MODULE" >> "$config"
+        [ ! -e "$config" ] || printf '\nloadmodule "%s"\n' "$MODULE" >> "$config"
     done
 }
 

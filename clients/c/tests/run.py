@@ -7,6 +7,7 @@ Each gets the server's port as its last word, and as TETHER_PORT. One whose name
 
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -47,7 +48,7 @@ def main(server, module, programs):
         try:
             environment = {**os.environ, "TETHER_PORT": str(port)}
             for program in programs:
-                words = [*WITHIN, *program.split(), str(port)]
+                words = [*WITHIN, *shlex.split(program), str(port)]
                 ran = subprocess.run(words, stdout=subprocess.PIPE, text=True, env=environment)
                 is_example = "/example-" in program
                 is_right = ran.returncode == 0 and (not is_example or EXAMPLE.fullmatch(ran.stdout))
