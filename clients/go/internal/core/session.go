@@ -24,6 +24,33 @@ type entry struct {
 	token     int64
 }
 
+// Slot is one that the server is to have: of a hold, since its session is where the slot is now (P-CLUSTER-6), else of anything that is
+// wanted there. What came by ASK says nothing: its slot is still elsewhere.
+func (c *Core) Slot() (slot int, isKnown bool) {
+	all := slices.DeleteFunc(c.all(), func(r *Request) bool { return r.want.Asking || len(r.keys) == 0 })
+	isHold := func(r *Request) bool { return mayBeHeld(r.phase) && r.phase != releasing }
+	for _, isIt := range []func(*Request) bool{isHold, (*Request).wasSent, (*Request).waits} {
+		if at := slices.IndexFunc(all, isIt); at >= 0 {
+			return Slot(all[at].keys[0]), true
+		}
+	}
+	switch {
+	case len(c.keys) > 0:
+		return Slot(c.keys[0].key), true
+	case len(c.ordered) > 0:
+		return Slot(c.ordered[0].prefix), true
+	}
+	return 0, false
+}
+
+// IsBound tells whether the session has, or may have, what no other one has.
+func (c *Core) IsBound() bool {
+	return c.secret != "" && slices.ContainsFunc(c.all(), (*Request).wasSent)
+}
+
+// wasSent tells whether a server that keeps the session may have something of the request.
+func (r *Request) wasSent() bool { return r.phase != queued }
+
 func (c *Core) isResuming() bool { return c.mine != nil && c.mine.isResume }
 
 // resumed handles the answer to SESSION.RESUME.
