@@ -28,7 +28,7 @@ type cluster struct {
 	first  *link
 
 	mu       sync.Mutex
-	nodes    []*node
+	nodes    []*node       // Of two that lead to one node, the first gets the requests.
 	moved    map[int]*link // What MOVED told since `spans`.
 	spans    []span
 	isClosed bool
@@ -149,37 +149,34 @@ func (c *cluster) meet(opened *wire, n *node) (*wire, *core.Error) {
 		return nil, unreachable(opened.to.at, err)
 	}
 	spans := spansOf(replies[1], opened.to)
-	c.learn(spans)
 	name := opened.to.at
 	for _, each := range spans {
 		if at := slices.Index(each.ids, replies[0].Str); at >= 0 {
 			name = each.nodes[at]
 		}
 	}
+	_, _, isBound := n.link.slot()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if len(spans) > 0 {
+		c.spans = spans
+		clear(c.moved)
+	}
+	if n.name != name && !isBound { // Another one may have holds there already.
+		c.nodes = append(slices.DeleteFunc(slices.Clone(c.nodes), func(each *node) bool { return each == n }), n)
+	}
 	n.name, n.at = name, opened.to
 	return opened, nil
-}
-
-func (c *cluster) learn(spans []span) {
-	if len(spans) == 0 {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.spans = spans
-	clear(c.moved)
 }
 
 // locate is where a slot of the link is, as others say than the node that had it: after a failover at the promoted replica
 // (P-CLUSTER-6). If nobody can say, the first link goes to any node, unless it would lose what its session has.
 func (c *cluster) locate(ctx context.Context, from node) []address {
 	slot, isKnown, isBound := from.link.slot()
-	var all []address
-	if isKnown {
-		all = c.others(from)
+	if !isKnown {
+		return nil
 	}
+	all := c.others(from)
 	whole, _ := ctx.Deadline()
 	until := time.Now().Add(time.Until(whole) / 2) // The other half is for the node that is found.
 	isSaid := false
@@ -187,7 +184,6 @@ func (c *cluster) locate(ctx context.Context, from node) []address {
 		asking, cancel := context.WithTimeout(ctx, time.Until(until)/time.Duration(len(all)-number))
 		spans := c.ask(asking, each)
 		cancel()
-		c.learn(spans)
 		switch owner := ownerOf(slot, spans); owner {
 		case "":
 		case from.name:

@@ -435,3 +435,22 @@ func TestClusterOfAUserWhoLearnsNoSlots(t *testing.T) {
 	all[0].Restart()
 	isHeld(t, acquire(t, here))
 }
+
+// Of two connections to one node, the one that has a hold gets the requests for it.
+func TestClusterReentersWhereItHolds(t *testing.T) {
+	all := nodes(t, 3)
+	locks := open(t, all[0].URL, &tether.Options{Cluster: true, Grace: 60 * time.Second})
+	here, there := locks.Lock(keyOf(0, 3)), locks.Lock(keyOf(2, 3), tether.Owner("me"), tether.Reentrant())
+	if err := acquire(t, here).Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, there)
+	slot, id := core.Slot(keyOf(0, 3)), all[0].Do("CLUSTER", "MYID")
+	all[0].Kill()
+	all[2].Do("CLUSTER", "SETSLOT", slot, "IMPORTING", id)
+	all[2].Do("CLUSTER", "SETSLOT", slot, "NODE", all[2].Do("CLUSTER", "MYID"))
+	acquire(t, here)
+	if _, err := there.TryAcquire(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
