@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"tether/internal/core"
+	"tether/internal/resp"
 )
 
 const (
@@ -20,147 +21,248 @@ const (
 	settled = time.Second
 )
 
-// A cluster has a link for each master that it was referred to (P-CLUSTER-1), and begins with the one of Open's address.
+// A cluster has a link for each master that it was referred to (P-CLUSTER-1), and begins with one that the addresses of Open lead to.
 type cluster struct {
-	first *link
-	make  func(*dialer) *link
+	dialer *dialer
+	make   func() *link
+	first  *link
 
 	mu       sync.Mutex
-	slots    map[int]*link // As far as grants and MOVED told.
-	nodes    map[string]*link
+	nodes    []*node       // Of two that lead to one node, the first gets the requests.
+	moved    map[int]*link // What MOVED told since `spans`.
+	spans    []span
 	isClosed bool
 }
 
-func newCluster(first *link, make func(*dialer) *link) *cluster {
-	c := &cluster{first: first, make: make, slots: map[int]*link{}, nodes: map[string]*link{}}
-	c.watch(first)
+// A node is a link, and where it leads to.
+type node struct {
+	link *link
+	name string  // Among the nodes: the one that it leads to, or led to last. Empty until it is known.
+	at   address // How it is dialed.
+}
+
+// A span of slots, and where those are that have them: the master first.
+type span struct {
+	first, last int64
+	nodes, ids  []string
+}
+
+func newCluster(d *dialer, make func() *link) *cluster {
+	c := &cluster{dialer: d, make: make, moved: map[int]*link{}}
+	c.first = c.add("", address{})
 	return c
 }
 
-// watch has a link's dialer look for the master elsewhere, and tell where it found it.
-func (c *cluster) watch(l *link) {
-	l.dialer.connected = func(at string) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.nodes[at] == nil {
-			c.nodes[at] = l
-		}
-	}
-	l.dialer.locate = func(ctx context.Context) []address { return c.locate(ctx, l) }
+// add makes a link to the node of this name.
+func (c *cluster) add(name string, at address) *link {
+	n := &node{c.make(), name, at}
+	n.link.dial = func(ctx context.Context) (*wire, *core.Error) { return c.dial(ctx, n) }
+	c.nodes = append(c.nodes, n)
+	return n.link
 }
 
 // of is the link for a slot.
 func (c *cluster) of(slot int) *link {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if found := c.slots[slot]; found != nil {
+	if found := c.moved[slot]; found != nil {
 		return found
+	}
+	if owner := ownerOf(slot, c.spans); owner != "" {
+		return c.to(owner)
 	}
 	return c.first
 }
 
-// at is the link to a node.
-func (c *cluster) at(where string) *link {
+// at is the link to the node of this name.
+func (c *cluster) at(name string) *link {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	found := c.nodes[where]
-	if found == nil && c.isClosed {
+	return c.to(name)
+}
+
+func (c *cluster) to(name string) *link {
+	for _, each := range c.nodes {
+		if each.name == name {
+			return each.link
+		}
+	}
+	if c.isClosed {
 		return c.first
 	}
-	if found == nil {
-		d := *c.first.dialer
-		d.addresses = []address{d.addresses[0].elsewhere(where)}
-		found = c.make(&d)
-		c.watch(found)
-		c.nodes[where] = found
-	}
-	return found
+	return c.add(name, c.dialer.addresses[0].elsewhere(name))
 }
 
 func (c *cluster) remember(slot int, l *link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.slots[slot] = l
-}
-
-// all is every link, once.
-func (c *cluster) all() []*link {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	all := []*link{c.first}
-	for _, each := range c.nodes {
-		if !slices.Contains(all, each) {
-			all = append(all, each)
-		}
-	}
-	return all
+	c.moved[slot] = l
 }
 
 func (c *cluster) close() {
 	c.mu.Lock()
 	c.isClosed = true
+	nodes := c.nodes
 	c.mu.Unlock()
 	var closing sync.WaitGroup
-	for _, each := range c.all() {
+	for _, each := range nodes {
 		closing.Add(1)
 		go func() {
 			defer closing.Done()
-			each.close()
+			each.link.close()
 		}()
 	}
 	closing.Wait()
 }
 
-// locate asks the nodes who has the slots of a link now: after a failover, a promoted replica (P-CLUSTER-6).
-func (c *cluster) locate(ctx context.Context, of *link) []address {
+// dial opens a connection to the node that the link led to last. If that cannot be reached, it is one to the node that has now what the
+// link is for.
+func (c *cluster) dial(ctx context.Context, n *node) (*wire, *core.Error) {
+	whole, _ := ctx.Deadline()
 	c.mu.Lock()
-	slot, isKnown := 0, false
-	for each, l := range c.slots {
-		if l == of {
-			slot, isKnown = each, true
-			break
+	known := *n
+	c.mu.Unlock()
+	var opened *wire
+	var err *core.Error
+	if known.name == "" {
+		opened, err = c.dialer.try(ctx, whole, c.dialer.addresses)
+	} else {
+		half := time.Now().Add(time.Until(whole) / 2) // The other half is for looking elsewhere.
+		opened, err = c.dialer.try(ctx, half, []address{known.at})
+		if err != nil && err.Name == core.Unreachable {
+			if elsewhere := c.locate(ctx, known); len(elsewhere) > 0 {
+				opened, err = c.dialer.try(ctx, whole, elsewhere)
+			}
 		}
 	}
-	var asked []address
-	for at := range c.nodes {
-		asked = append(asked, c.first.dialer.addresses[0].elsewhere(at))
+	if err != nil {
+		return nil, err
 	}
-	c.mu.Unlock()
+	return c.meet(opened, n)
+}
+
+// meet asks a node who it is, and who has which slots. A user who may not ask goes by MOVED alone.
+func (c *cluster) meet(opened *wire, n *node) (*wire, *core.Error) {
+	replies, err := opened.askAll([][]string{{"CLUSTER", "MYID"}, {"CLUSTER", "SLOTS"}})
+	if err != nil {
+		opened.Close()
+		return nil, unreachable(opened.to.at, err)
+	}
+	spans := spansOf(replies[1], opened.to)
+	name := opened.to.at
+	for _, each := range spans {
+		if at := slices.Index(each.ids, replies[0].Str); at >= 0 {
+			name = each.nodes[at]
+		}
+	}
+	_, _, isBound := n.link.slot()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(spans) > 0 {
+		c.spans = spans
+		clear(c.moved)
+	}
+	if n.name != name && !isBound { // Another one may have holds there already.
+		c.nodes = append(slices.DeleteFunc(slices.Clone(c.nodes), func(each *node) bool { return each == n }), n)
+	}
+	n.name, n.at = name, opened.to
+	return opened, nil
+}
+
+// locate is where a slot of the link is, as others say than the node that had it: after a failover at the promoted replica
+// (P-CLUSTER-6). If nobody can say, the first link goes to any node, unless it would lose what its session has.
+func (c *cluster) locate(ctx context.Context, from node) []address {
+	slot, isKnown, isBound := from.link.slot()
 	if !isKnown {
 		return nil
 	}
-	for _, each := range append(asked, c.first.dialer.addresses...) {
-		within, cancel := context.WithTimeout(ctx, time.Second)
-		at := of.dialer.askForSlot(within, each, slot)
+	all := c.others(from)
+	whole, _ := ctx.Deadline()
+	until := time.Now().Add(time.Until(whole) / 2) // The other half is for the node that is found.
+	isSaid := false
+	for number, each := range all {
+		asking, cancel := context.WithTimeout(ctx, time.Until(until)/time.Duration(len(all)-number))
+		spans := c.ask(asking, each)
 		cancel()
-		if at != "" {
-			return []address{each.elsewhere(at)}
+		switch owner := ownerOf(slot, spans); owner {
+		case "":
+		case from.name:
+			isSaid = true
+		default:
+			return []address{each.elsewhere(owner)}
 		}
 	}
-	return nil
+	if isSaid || isBound || from.link != c.first {
+		return nil
+	}
+	return c.dialer.addresses
 }
 
-// askForSlot is where the master of a slot is, as a node says, or empty.
-func (d *dialer) askForSlot(ctx context.Context, node address, slot int) string {
-	connection, _, err := d.greet(ctx, node)
+// others are all nodes that are known, without this one.
+func (c *cluster) others(than node) []address {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []address
+	add := func(each address) {
+		isThere := func(other address) bool { return other.at == each.at }
+		if each.at != than.name && each.at != than.at.at && !slices.ContainsFunc(all, isThere) {
+			all = append(all, each)
+		}
+	}
+	for _, each := range c.spans {
+		for _, name := range each.nodes {
+			add(c.dialer.addresses[0].elsewhere(name))
+		}
+	}
+	for _, each := range c.dialer.addresses {
+		add(each)
+	}
+	return all
+}
+
+// ask is who has which slots, as a node says. Nothing, if it says nothing.
+func (c *cluster) ask(ctx context.Context, at address) []span {
+	connection, _, err := c.dialer.greet(ctx, at)
 	if err != nil {
-		return ""
+		return nil
 	}
 	defer connection.Close()
 	reply, failed := connection.ask("CLUSTER", "SLOTS")
 	if failed != nil {
-		return ""
+		return nil
 	}
-	for _, span := range reply.Items {
-		if len(span.Items) < 3 || int64(slot) < span.Items[0].Int || int64(slot) > span.Items[1].Int {
+	return spansOf(reply, at)
+}
+
+// spansOf reads CLUSTER SLOTS. A node without a host is at that of the one that answers.
+func spansOf(reply resp.Value, from address) []span {
+	var spans []span
+	for _, each := range reply.Items {
+		if len(each.Items) < 3 {
 			continue
 		}
-		if master := span.Items[2].Items; len(master) >= 2 {
-			host, port := master[0].Str, strconv.FormatInt(master[1].Int, 10)
-			if host == "" || host == "?" {
-				host, _, _ = net.SplitHostPort(node.at)
+		read := span{first: each.Items[0].Int, last: each.Items[1].Int}
+		for _, node := range each.Items[2:] {
+			if len(node.Items) < 3 {
+				continue
 			}
-			return net.JoinHostPort(host, port)
+			host := node.Items[0].Str
+			if host == "" || host == "?" {
+				host, _, _ = net.SplitHostPort(from.at)
+			}
+			read.nodes = append(read.nodes, net.JoinHostPort(host, strconv.FormatInt(node.Items[1].Int, 10)))
+			read.ids = append(read.ids, node.Items[2].Str)
+		}
+		spans = append(spans, read)
+	}
+	return spans
+}
+
+// ownerOf is where the master of a slot is, or empty.
+func ownerOf(slot int, spans []span) string {
+	for _, each := range spans {
+		if each.first <= int64(slot) && int64(slot) <= each.last && len(each.nodes) > 0 {
+			return each.nodes[0]
 		}
 	}
 	return ""
@@ -210,13 +312,6 @@ func (r *route) follows(err error) bool {
 		r.locks.cluster.remember(slot, r.link)
 	}
 	return true
-}
-
-// arrived says that this node has the slot of the key.
-func (r *route) arrived(key string) {
-	if r.locks.cluster != nil && !r.isAsking {
-		r.locks.cluster.remember(core.Slot(key), r.link)
-	}
 }
 
 // want is the request as it is made there, with what is left of its time.

@@ -24,7 +24,7 @@ type wire struct {
 	net.Conn
 	from *resp.Reader
 	stop func() bool // Ends that the context of the greeting ends the connection.
-	at   string      // Where it leads to.
+	to   address     // Where it leads to.
 }
 
 // A dialer finds the master and greets it.
@@ -36,17 +36,11 @@ type dialer struct {
 	sentinelPassword string
 	tls              *tls.Config
 	name             string
-
-	// In a cluster: where else the master may be, and who is to hear where it is.
-	locate    func(context.Context) []address
-	connected func(at string)
 }
 
 // dial opens a connection to the master. It tries all addresses, and follows replicas to their master.
 func (d *dialer) dial(ctx context.Context) (*wire, *core.Error) {
 	addresses := d.addresses
-	whole, _ := ctx.Deadline()
-	until := whole
 	if len(d.sentinels) > 0 {
 		at, err := d.askSentinels(ctx)
 		if err != nil {
@@ -54,19 +48,8 @@ func (d *dialer) dial(ctx context.Context) (*wire, *core.Error) {
 		}
 		addresses = []address{d.addresses[0].elsewhere(at)}
 	}
-	if d.locate != nil { // The other half of the time is for looking elsewhere.
-		until = time.Now().Add(time.Until(whole) / 2)
-	}
-	opened, err := d.try(ctx, until, addresses)
-	if err != nil && err.Name == core.Unreachable && d.locate != nil {
-		if elsewhere := d.locate(ctx); len(elsewhere) > 0 {
-			opened, err = d.try(ctx, whole, elsewhere)
-		}
-	}
-	if err == nil && d.locate != nil {
-		d.connected(opened.at)
-	}
-	return opened, err
+	until, _ := ctx.Deadline()
+	return d.try(ctx, until, addresses)
 }
 
 // try goes to one after the other. Each has its share of what is left of the time, since a silent server must not hide those after it.
@@ -181,7 +164,7 @@ func (d *dialer) open(ctx context.Context, at address) (*wire, *core.Error) {
 		}
 		connection = secured
 	}
-	opened := &wire{Conn: connection, from: resp.NewReader(connection), at: at.at}
+	opened := &wire{Conn: connection, from: resp.NewReader(connection), to: at}
 	opened.endWith(ctx)
 	return opened, nil
 }

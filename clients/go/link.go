@@ -19,7 +19,7 @@ type receiver interface{ receive(core.Event) }
 // A link is a core with what it lacks: a connection, a clock, and goroutines. There is one for reading and one for writing
 // while there is a connection, and one while a connection is opened.
 type link struct {
-	dialer  *dialer
+	dial    func(context.Context) (*wire, *core.Error)
 	notices *notices
 
 	mu      sync.Mutex
@@ -38,7 +38,7 @@ type link struct {
 }
 
 func newLink(dialer *dialer, config core.Config, notices *notices) *link {
-	l := &link{dialer: dialer, notices: notices, core: core.New(now(), config), gone: make(chan struct{})}
+	l := &link{dial: dialer.dial, notices: notices, core: core.New(now(), config), gone: make(chan struct{})}
 	l.closed, l.end = context.WithCancel(context.Background())
 	l.timer = time.AfterFunc(time.Hour, func() { l.do(func(*core.Core) {}) })
 	l.timer.Stop()
@@ -132,10 +132,10 @@ func (l *link) connect() {
 
 // open opens a connection, and then reads what comes.
 func (l *link) open(ctx context.Context, number int) {
-	opened, err := l.dialer.dial(ctx)
+	opened, err := l.dial(ctx)
 	if err == nil && !opened.ready() {
 		opened.Close()
-		err = unreachable(opened.at, context.Cause(ctx))
+		err = unreachable(opened.to.at, context.Cause(ctx))
 	}
 	isCurrent := true
 	l.do(func(c *core.Core) {
@@ -150,7 +150,7 @@ func (l *link) open(ctx context.Context, number int) {
 			return
 		}
 		l.notices.add(Notice{Kind: Connected, Address: opened.RemoteAddr().String()})
-		l.wire, l.at, l.out, l.isReady = opened, opened.at, nil, make(chan struct{}, 1)
+		l.wire, l.at, l.out, l.isReady = opened, opened.to.at, nil, make(chan struct{}, 1)
 		go l.write(opened, l.isReady)
 		c.Connected(opened.RemoteAddr().Network() == "unix")
 	})
@@ -209,6 +209,14 @@ func (l *link) address() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.at
+}
+
+// slot is one that the server of this link is to have, if there is one; and whether its session has what no other server has.
+func (l *link) slot() (slot int, isKnown, isBound bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	slot, isKnown = l.core.Slot()
+	return slot, isKnown, l.core.IsBound()
 }
 
 func (l *link) close() {

@@ -49,10 +49,13 @@ func Open(url string, options *Options) (*Locks, error) {
 			Cluster: options.Cluster, Random: rand.Float64,
 		},
 	}
-	l.link = newLink(d, l.config, l.notices)
+	connect := func() *link { return newLink(d, l.config, l.notices) }
 	if options.Cluster {
-		l.cluster = newCluster(l.link, func(d *dialer) *link { return newLink(d, l.config, l.notices) })
+		l.cluster = newCluster(d, connect)
+		l.link = l.cluster.first
+		return l, nil
 	}
+	l.link = connect()
 	return l, nil
 }
 
@@ -189,12 +192,8 @@ func (l *Lock) acquire(ctx context.Context, want core.Want) (*Held, error) {
 	}
 	for route := l.locks.route(want.Keys...); ; {
 		held, err := l.ask(ctx, route.link, route.want(want), name)
-		if err == nil {
-			route.arrived(want.Keys[0])
-			return held, nil
-		}
-		if !route.follows(err) {
-			return nil, err
+		if err == nil || !route.follows(err) {
+			return held, err
 		}
 	}
 }

@@ -26,7 +26,8 @@ type Options struct {
 	Fence time.Duration
 
 	// Addresses are further servers, as URLs, of which one may be the master. User, password and database are those of each. They are tried
-	// in turn, and share the time to connect (5 s; of a session that is resumed, half of its fence).
+	// in turn, and share the time to connect (5 s; of a session that is resumed, half of its fence). In a cluster they are further nodes,
+	// which the client begins with, and asks where a slot is.
 	Addresses []string
 	// Sentinels are host:port; then Master is the name that they know the master by, and the URL says how to log in there.
 	Sentinels []string

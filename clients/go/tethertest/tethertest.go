@@ -114,7 +114,8 @@ func (s *Server) start() bool {
 			return false
 		default:
 		}
-		if reply, err := s.ask(deadline, "PING"); err == nil && reply.Kind != resp.Null {
+		// While it loads its files it answers, and has nothing yet.
+		if reply, err := s.ask(deadline, "PING"); err == nil && reply.Kind != resp.Null && reply.Code() != "LOADING" {
 			return true
 		}
 	}

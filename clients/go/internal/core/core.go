@@ -6,6 +6,7 @@ package core
 import (
 	"container/heap"
 	"container/list"
+	"slices"
 	"strings"
 	"time"
 
@@ -664,25 +665,25 @@ func (c *Core) Close() {
 	}
 	c.closed = true
 	c.parting = [][]string{{"SESSION.END"}}
-	var others []*Request
-	hasKept := false
-	for _, r := range c.all() {
-		hasKept = hasKept || r.phase == kept || r.phase == extending
-		if r.phase == held || r.phase == releasing {
-			others = append(others, r)
-		}
-	}
-	if hasKept { // P-LEAST-3
+	all := c.all()
+	isKept := func(r *Request) bool { return r.phase == kept || r.phase == extending }
+	if slices.ContainsFunc(all, isKept) { // P-LEAST-3
 		c.parting = nil
-		for _, r := range others {
+		for _, r := range all {
+			if isKept(r) || r.phase == queued || r.unnamed != "" {
+				continue
+			}
 			for _, key := range r.keys {
+				if r.want.Asking {
+					c.parting = append(c.parting, []string{"ASKING"})
+				}
 				c.parting = append(c.parting, r.releaseOf(key))
 			}
 		}
 		c.parting = append(c.parting, []string{"SESSION.DETACH"})
 	}
 	closed := WasClosed()
-	for _, r := range c.all() {
+	for _, r := range all {
 		c.fail(r, Closed, closed)
 	}
 	c.endWatches(closed)

@@ -365,7 +365,7 @@ func (c *Core) answered(r *Request, reply resp.Value, sent time.Duration) {
 	case reply.Kind == resp.Error:
 		c.refusedRequest(r, refusal(Refused, reply))
 	case reply.Kind == resp.Integer && reply.Int > 0:
-		c.grant(r, reply.Int, sent)
+		c.grant(r, reply.Int, r.want.Lease, sent)
 	case r.want.Wait != 0 || r.want.Acks > 0:
 		r.hasWaited, r.refusal = true, nil
 		c.setPhase(r, waiting)
@@ -399,10 +399,10 @@ func (c *Core) refusedRequest(r *Request, err *Error) {
 	}
 }
 
-func (c *Core) grant(r *Request, token int64, leaseFrom time.Duration) {
+func (c *Core) grant(r *Request, token int64, lease, leaseFrom time.Duration) {
 	r.token, r.granted, r.wasHeld, r.refusal = token, c.now, true, nil
 	c.greatest = max(c.greatest, token)
-	r.lease, r.leaseFrom = r.want.Lease, leaseFrom
+	r.lease, r.leaseFrom = lease, leaseFrom
 	c.setPhase(r, held)
 	c.refused = 0 // P-RETRY-3
 	event := Event{Kind: Granted, Request: r, Token: token}
@@ -491,7 +491,7 @@ func (c *Core) told(at place, text string) {
 	}
 	switch {
 	case isGrant: // P-ACQ-4
-		c.grant(r, token, c.now)
+		c.grant(r, token, r.want.Lease, c.now)
 	case word == "TIMEOUT":
 		c.fail(r, "", &Error{Taken, "TAKEN", "another owner still had it when the time to wait was over"})
 	case word == "FAILED" && said == "UNBLOCKED":

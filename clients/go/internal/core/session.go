@@ -2,6 +2,7 @@ package core
 
 import (
 	"slices"
+	"time"
 
 	"tether/internal/resp"
 )
@@ -9,6 +10,7 @@ import (
 // mine is a LOCK.MINE that is under way.
 type mine struct {
 	isResume bool
+	sent     time.Duration // Its first page.
 	pages    int
 	entries  []resp.Value
 	reason   string     // Of the loss of what it does not list,
@@ -22,7 +24,35 @@ type entry struct {
 	temporary bool
 	label     string
 	token     int64
+	lease     time.Duration // What is left of it; 0 without one.
 }
+
+// Slot is one that the server is to have: of a hold, since its session is where the slot is now (P-CLUSTER-6), else of anything that is
+// wanted there. What came by ASK says nothing: its slot is still elsewhere.
+func (c *Core) Slot() (slot int, isKnown bool) {
+	all := slices.DeleteFunc(c.all(), func(r *Request) bool { return r.want.Asking || len(r.keys) == 0 })
+	isHold := func(r *Request) bool { return mayBeHeld(r.phase) && r.phase != releasing }
+	for _, isIt := range []func(*Request) bool{isHold, (*Request).wasSent, (*Request).waits} {
+		if at := slices.IndexFunc(all, isIt); at >= 0 {
+			return Slot(all[at].keys[0]), true
+		}
+	}
+	switch {
+	case len(c.keys) > 0:
+		return Slot(c.keys[0].key), true
+	case len(c.ordered) > 0:
+		return Slot(c.ordered[0].prefix), true
+	}
+	return 0, false
+}
+
+// IsBound tells whether the session has, or may have, what no other one has.
+func (c *Core) IsBound() bool {
+	return c.secret != "" && slices.ContainsFunc(c.all(), (*Request).wasSent)
+}
+
+// wasSent tells whether a server that keeps the session may have something of the request.
+func (r *Request) wasSent() bool { return r.phase != queued }
 
 func (c *Core) isResuming() bool { return c.mine != nil && c.mine.isResume }
 
@@ -48,7 +78,7 @@ func (c *Core) resumed(reply resp.Value) {
 	c.link, c.why = up, nil
 	all := c.all()
 	c.sendFirst = true // P-SESS-5
-	c.mine = &mine{isResume: true, reason: "connection", holds: all}
+	c.mine = &mine{isResume: true, sent: c.now, reason: "connection", holds: all}
 	for _, r := range all {
 		c.sendUnsettled(r)
 	}
@@ -79,7 +109,7 @@ func (c *Core) look(reason string, holds []*Request) {
 		under.add(reason, holds)
 		return
 	}
-	c.mine = &mine{reason: reason, holds: holds}
+	c.mine = &mine{sent: c.now, reason: reason, holds: holds}
 	c.askMine()
 }
 
@@ -153,6 +183,7 @@ func (c *Core) compare(m *mine) {
 		key := item.Get("key")
 		each := entry{
 			key.Str, key.Kind == resp.String, item.Get("kind").IsString("temporary"), item.Get("label").Str, item.Get("token").Int,
+			leaseOf(item),
 		}
 		if r := claimant(byLabel[place{temporary: each.temporary, label: each.label}], each); r != nil {
 			found[r] = append(found[r], each)
@@ -165,13 +196,16 @@ func (c *Core) compare(m *mine) {
 		case r.phase == held || r.phase == kept || r.phase == extending:
 			c.compareHold(r, found[r], m.reason)
 		case r.phase == asked && m.isResume:
-			c.compareRequest(r, found[r])
+			c.compareRequest(r, found[r], m.sent)
 		case r.phase == releasing && r.unnamed != "" && m.isResume:
 			c.settle(r)
 		}
 	}
 	for _, each := range unclaimed {
-		c.releaseUnclaimed(each)
+		// Without a resume the page may be older than what was asked for since.
+		if isFree := len(c.places[place{each.temporary, each.key, each.label}]) == 0; m.isResume || isFree {
+			c.releaseUnclaimed(each)
+		}
 	}
 	if m.isResume {
 		c.goOnAfterResume()
@@ -222,9 +256,19 @@ func (c *Core) compareHold(r *Request, entries []entry, reason string) {
 	}
 }
 
-func (c *Core) compareRequest(r *Request, entries []entry) {
+func (c *Core) compareRequest(r *Request, entries []entry, sent time.Duration) {
 	if len(entries) == len(r.keys) {
-		c.grant(r, entries[0].token, c.now)
+		var left []time.Duration // P-LEASE-2
+		for _, each := range entries {
+			if each.lease > 0 {
+				left = append(left, each.lease)
+			}
+		}
+		lease := r.want.Lease
+		if len(left) > 0 {
+			lease = slices.Min(left)
+		}
+		c.grant(r, entries[0].token, lease, sent)
 		return
 	}
 	r.hasWaited = true
@@ -232,6 +276,14 @@ func (c *Core) compareRequest(r *Request, entries []entry) {
 	for _, each := range entries {
 		c.releaseUnclaimed(each)
 	}
+}
+
+func leaseOf(item resp.Value) time.Duration {
+	left := item.Get("lease-ms")
+	if left.Kind != resp.Integer {
+		return 0
+	}
+	return max(1, time.Duration(left.Int)*time.Millisecond) // Also of one that is over within the millisecond.
 }
 
 // releaseUnclaimed releases what the server has and nobody here: a request before all others at that place.
