@@ -10,6 +10,7 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.stream.Stream;
 import tether.locks.Request.Deadline;
 import tether.locks.Request.EarlyLoss;
 import tether.locks.Request.Phase;
@@ -50,6 +51,13 @@ final class Requests {
 
     boolean hasHolds() {
         return holds > 0;
+    }
+
+    /** Those of holds first, then all, but for what came by ASK: its slot is another server's. */
+    Stream<String> keys() {
+        List<Request> here = all.stream().filter(request -> !request.ask.isAsking).toList();
+        Stream<Request> holds = here.stream().filter(request -> request.phase.isOfHold());
+        return Stream.concat(holds, here.stream()).flatMap(request -> request.keys.stream());
     }
 
     List<Request> list() {

@@ -50,6 +50,28 @@ class CoreTest {
         assertEquals(4000, core.link.fence.length());
     }
 
+    /** P-CLUSTER-6: where a session is resumed. */
+    @Test
+    void theSlotOfASessionIsThatOfItsHoldsFirst() {
+        Core core = core(9000.0);
+        connect(core, false);
+        answer(core, "secret");
+        assertEquals(Slot.NONE, core.slot());
+        core.presences.watch("presence", "{p}", false, Map.of());
+        assertEquals(Slot.of("{p}"), core.slot());
+        core.watches.watch("watch", List.of("w"));
+        assertEquals(Slot.of("w"), core.slot());
+        Ask asking = new Ask(List.of("asked"));
+        asking.isAsking = true; // Its slot is another server's.
+        core.acquire("asked", asking);
+        assertEquals(Slot.of("w"), core.slot());
+        core.acquire("waits", new Ask(List.of("waits")));
+        assertEquals(Slot.of("waits"), core.slot());
+        core.acquire("held", new Ask(List.of("held")));
+        answer(core, List.of("", List.of()), "MISSING", "OK", 7L, null, 8L);
+        assertEquals(Slot.of("held"), core.slot());
+    }
+
     // ---- what the server is asked about a hold, call by call (P-GUARD-2) ----
 
     private static final List<String> CHECK = List.of("LOCK.CHECK", "k", "7");

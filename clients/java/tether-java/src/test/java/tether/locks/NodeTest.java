@@ -64,7 +64,7 @@ class NodeTest {
     }
 
     /** The first attempt fails when the test says so, and further ones take for ever. */
-    private List<Address> find(double within) throws Greeter.RefusedException {
+    private List<Address> find(double within, int slot) throws Greeter.RefusedException {
         if (attempts.incrementAndGet() > 1) {
             await(new CountDownLatch(1));
         }
@@ -350,7 +350,7 @@ class NodeTest {
         Address first = Address.of("redis://127.0.0.1:" + server.getLocalPort());
         Settings settings = new Settings(null, 0, null, true, Settings.BootClock.NONE, () -> 0);
         Greeter greeter = new Greeter("test", null, true);
-        return new Cluster(context, settings, within -> List.of(first), greeter);
+        return new Cluster(context, settings, (within, slot) -> List.of(first), greeter);
     }
 
     /** A server that gives these answers to requests and watches, one after the other. */
