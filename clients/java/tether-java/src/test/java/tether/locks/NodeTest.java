@@ -147,23 +147,41 @@ class NodeTest {
     @ParameterizedTest
     @EnumSource
     void nobodyWaitsForACandidateThatIsClosed(Stood stood) throws Exception {
-        assertNobodyWaits(stood, Candidate::close);
+        Candidate candidate = assertNobodyWaits(stood, Candidate::close);
+        candidate.ended().toCompletableFuture().get(10, TimeUnit.SECONDS);
     }
 
     /** P-CLOSE-1. */
     @ParameterizedTest
     @EnumSource
     void nobodyWaitsForACandidateOfAClosedClient(Stood stood) throws Exception {
-        assertNobodyWaits(stood, candidate -> cluster.close());
+        Candidate candidate = assertNobodyWaits(stood, closed -> cluster.close());
+        assertClosed(candidate.ended());
     }
 
     /** Neither who waits when it is closed in this way nor who asks later. */
-    private void assertNobodyWaits(Stood stood, Consumer<Candidate> close) throws Exception {
+    private Candidate assertNobodyWaits(Stood stood, Consumer<Candidate> close) throws Exception {
         Candidate candidate = new Candidate(context, cluster, election("k"));
         CompletableFuture<Hold> term = awaitTerm(candidate, stood);
         close.accept(candidate);
         assertClosed(term);
-        assertClosed(candidate.nextTerm().toCompletableFuture());
+        assertClosed(candidate.nextTerm());
+        return candidate;
+    }
+
+    /** A term is over by then. */
+    @Test
+    void aCandidateThatIsRefusedSaysSo() throws Exception {
+        Candidate candidate = new Candidate(context, cluster, election("k"));
+        inLoop(NodeTest::connect);
+        receive(7L);
+        Hold term = candidate.awaitTerm();
+        receive(new Push(List.of("settp", "k", "LOST deleted")));
+        assertFalse(candidate.ended().toCompletableFuture().isDone());
+        receive(new ServerError("NOPERM no"));
+        assertFalse(term.isHeld());
+        assertEnds("NOPERM", candidate.ended());
+        assertEnds("NOPERM", candidate.nextTerm());
     }
 
     /** Begins to wait in a thread once the candidate has got so far. */
@@ -191,10 +209,16 @@ class NodeTest {
         return term;
     }
 
-    private static void assertClosed(CompletableFuture<Hold> term) {
+    private static void assertClosed(CompletionStage<?> stage) {
+        assertEnds("CLOSED", stage);
+    }
+
+    private static void assertEnds(String code, CompletionStage<?> stage) {
         ExecutionException ended =
-                assertThrows(ExecutionException.class, () -> term.get(10, TimeUnit.SECONDS));
-        assertEquals(Failure.CLOSED, ((TetherException) ended.getCause()).failure());
+                assertThrows(
+                        ExecutionException.class,
+                        () -> stage.toCompletableFuture().get(10, TimeUnit.SECONDS));
+        assertEquals(code, ((TetherException) ended.getCause()).code());
     }
 
     /** P-GUARD-2: what was asked before a call says nothing of the moment of that call. */
