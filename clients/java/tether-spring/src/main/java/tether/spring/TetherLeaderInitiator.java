@@ -26,8 +26,8 @@ import tether.locks.TetherLocks;
  * <p>{@link Candidate#onGranted} may take as long as the term: its thread is interrupted when the
  * term ends, and {@link Candidate#onRevoked} is called once it has returned, or a second later. If
  * it throws, the candidate resigns, and stands again after a pause, which grows from 20 ms to a
- * second with each further failure. So does a candidate that the server refuses, which is logged: the
- * reason may be gone later.
+ * second with each further failure. So does a candidate that the server refuses, which is logged:
+ * the reason may be gone later.
  */
 public final class TetherLeaderInitiator implements SmartLifecycle, DisposableBean {
     private static final Logger LOG = LoggerFactory.getLogger(TetherLeaderInitiator.class);
