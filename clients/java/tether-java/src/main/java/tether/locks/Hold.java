@@ -441,8 +441,9 @@ public final class Hold implements AutoCloseable {
     }
 
     private TetherException exception(Problem problem) {
-        boolean isLoss = problem.failure() == Failure.LOST;
-        return isLoss && loss != null ? new LostException(loss) : TetherException.of(problem);
+        String known = loss == null && isReleased ? "released" : loss;
+        boolean isLoss = problem.failure() == Failure.LOST && known != null;
+        return isLoss ? new LostException(known) : TetherException.of(problem);
     }
 
     private void complete(List<CompletableFuture<Void>> open, TetherException error) {

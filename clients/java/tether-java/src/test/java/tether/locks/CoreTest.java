@@ -72,6 +72,30 @@ class CoreTest {
         assertEquals(Slot.of("held"), core.slot());
     }
 
+    /** P-CLUSTER-4: its slot is on its way to this server. */
+    @Test
+    void whatCameByAskIsReleasedSoWhenTheClientIsClosed() {
+        Core core = core(9000.0);
+        connect(core, false);
+        Ask kept = new Ask(List.of("k"));
+        kept.atLeast = 5000;
+        core.acquire("kept", kept);
+        answer(core, "secret", 7L);
+        core.release("kept");
+        Ask asking = new Ask(List.of("l"));
+        asking.isAsking = true;
+        core.acquire("asked", asking);
+        answer(core, 1L, "OK", 8L);
+        core.take();
+        core.close();
+        assertEquals(
+                List.of(
+                        List.of("ASKING"),
+                        List.of("LOCK.RELEASE", "l", "OWNER", ".2", "ALL"),
+                        List.of("SESSION.DETACH")),
+                core.take().sent());
+    }
+
     // ---- what the server is asked about a hold, call by call (P-GUARD-2) ----
 
     private static final List<String> CHECK = List.of("LOCK.CHECK", "k", "7");
