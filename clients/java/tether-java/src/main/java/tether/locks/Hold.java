@@ -180,7 +180,8 @@ public final class Hold implements AutoCloseable {
      * As {@link #extend}, without waiting.
      *
      * @param lease from now on
-     * @return completes with the server's answer
+     * @return completes with the server's answer; with {@link LostException} if the lock is lost or
+     *     released before that
      */
     public CompletionStage<Void> extendAsync(Duration lease) {
         return extendAsync(Millis.of(lease), null);
@@ -207,7 +208,7 @@ public final class Hold implements AutoCloseable {
      *
      * @param lease from now on
      * @param atLeast from now on; 0: the lock is free when it is released
-     * @return completes with the server's answer
+     * @return as {@link #extendAsync(Duration)} says
      */
     public CompletionStage<Void> extendAsync(Duration lease, Duration atLeast) {
         double kept = Millis.of(atLeast);

@@ -10,6 +10,7 @@ import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -236,6 +237,22 @@ class NodeTest {
         assertFalse(second.isDone());
         receive(1L);
         second.get(10, TimeUnit.SECONDS);
+    }
+
+    /** P-LEASE-1. */
+    @Test
+    void anExtensionEndsWithTheReleaseOfItsHold() throws Exception {
+        Ticket ticket = new Ticket(context, cluster, new Ask(List.of("k")));
+        ticket.begin();
+        inLoop(NodeTest::connect);
+        receive(7L);
+        Hold hold = ticket.granted.get();
+        CompletionStage<Void> extended = hold.extendAsync(Duration.ofSeconds(1));
+        CompletionStage<Void> released = hold.releaseAsync();
+        assertEnds("released", extended);
+        receive(1L);
+        receive(0L);
+        released.toCompletableFuture().get(10, TimeUnit.SECONDS);
     }
 
     /** The fence ends, which leaves that attempt for another one, in the step of its failure. */
