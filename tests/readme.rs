@@ -263,6 +263,11 @@ fn links_lead_somewhere() {
     assert!(pages.len() > 25, "git lists only {pages:?}");
     for file in pages {
         let text = document(file);
+        let open = open_brackets(&text);
+        assert!(
+            open.is_empty(),
+            "{file}: not every bracket is closed: {open:?}"
+        );
         let folder = Path::new(file).parent().expect("a folder");
         let links = text
             .split("](")
@@ -287,6 +292,21 @@ fn links_lead_somewhere() {
         }
     }
     assert!(followed >= 50, "only {followed} links were found");
+}
+
+/// A bracket that is not closed in its paragraph is a link without a target.
+fn open_brackets(text: &str) -> Vec<&str> {
+    let prose = text.split("```").step_by(2);
+    let paragraphs = prose.flat_map(|piece| piece.split("\n\n"));
+    let count = |paragraph: &str, bracket| {
+        let words = paragraph.split('`').step_by(2);
+        words
+            .map(|piece| piece.matches(bracket).count())
+            .sum::<usize>()
+    };
+    paragraphs
+        .filter(|paragraph| count(paragraph, '[') != count(paragraph, ']'))
+        .collect()
 }
 
 /// The names that a document's headings have in links.

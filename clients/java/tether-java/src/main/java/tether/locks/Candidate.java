@@ -24,6 +24,7 @@ public final class Candidate implements AutoCloseable {
     /** Completed by the term that is going on; otherwise the next one is waited for. */
     private CompletableFuture<Hold> next = new CompletableFuture<>();
 
+    private final CompletableFuture<Void> ended = new CompletableFuture<>();
     private volatile Hold term;
     private volatile boolean isClosed;
     private volatile Consumer<? super Hold> onElected;
@@ -113,10 +114,21 @@ public final class Candidate implements AutoCloseable {
         return hold != null && hold.isHeld();
     }
 
+    /**
+     * The end: it stands no more.
+     *
+     * @return completes when it is closed; with a {@link TetherException} if the server refuses it
+     *     for good or the client is closed
+     */
+    public CompletionStage<Void> ended() {
+        return context.outside(ended);
+    }
+
     /** Resigns if it leads, which is waited for as by {@link Hold#close}, and stands no more. */
     @Override
     public void close() {
         isClosed = true;
+        ended.complete(null);
         Hold hold = term;
         // First, since after a release it would stand again.
         cluster.loop.post(
@@ -148,6 +160,7 @@ public final class Candidate implements AutoCloseable {
     private void end(Problem problem) {
         context.notAtClose(clientClosed);
         stage().completeExceptionally(TetherException.of(problem));
+        ended.completeExceptionally(TetherException.of(problem));
     }
 
     /** The term that completed this is over. */

@@ -25,7 +25,6 @@ final class Cluster {
     static final int MOST_REDIRECTIONS = 5;
 
     private static final Logger LOG = LoggerFactory.getLogger(Cluster.class);
-    private static final int NO_SLOT = -1;
 
     final Loop loop = new Loop("tether-loop");
     private final ClientContext context;
@@ -102,7 +101,7 @@ final class Cluster {
                                         place.equals(each.address())
                                                 || place.equals(each.expected()))
                         .findFirst()
-                        .orElseGet(() -> newNode(new Place(NO_SLOT, place)).expect(place));
+                        .orElseGet(() -> newNode(new Place(Slot.NONE, place)).expect(place));
         if (!isAsk) {
             bySlot.put(slot, node);
             places.get(node).slot = slot;
@@ -111,11 +110,11 @@ final class Cluster {
     }
 
     /**
-     * Where a node is: at the same server as long as that is a master, after a failover where its
-     * slot is.
+     * Where a node is: at the same server as long as that is a master, after a failover where the
+     * slot of its holds is.
      */
     private final class Place implements Node.Addresses {
-        /** One that it has; or none yet. */
+        /** One that it had; or none yet. It counts where nothing is wanted of the node. */
         volatile int slot;
 
         /** Where it was last; null: nowhere yet. */
@@ -128,20 +127,21 @@ final class Cluster {
 
         /** P-CLUSTER-6. No further address is tried: it would not have the session. */
         @Override
-        public List<Address> find(double within) throws Greeter.RefusedException {
+        public List<Address> find(double within, int wanted) throws Greeter.RefusedException {
+            int slot = wanted == Slot.NONE ? this.slot : wanted;
             Set<Address> asked = new LinkedHashSet<>();
             if (last != null) {
                 asked.add(last);
             }
             asked.addAll(known);
-            asked.addAll(seeds.find(within));
+            asked.addAll(seeds.find(within, slot));
             for (Address each : asked) {
                 Map<Integer, Address> masters = masters(each, within / asked.size());
                 known.addAll(masters.values());
                 if (last == null || !masters.containsValue(last)) {
                     Map.Entry<Integer, Address> found =
                             new TreeMap<>(masters).ceilingEntry(Math.max(0, slot));
-                    last = found == null || slot == NO_SLOT ? last : found.getValue();
+                    last = found == null || slot == Slot.NONE ? last : found.getValue();
                 }
                 if (!masters.isEmpty() && last != null) {
                     return List.of(last);

@@ -2,6 +2,8 @@ package tether.locks;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.Function;
+import java.util.stream.Stream;
 
 /**
  * The rules of the client protocol for one connection at a time: calls, frames and the time in;
@@ -157,6 +159,18 @@ final class Core {
         watches.end(Problem.CLOSED);
         presences.end(Problem.CLOSED);
         link.close(parting);
+    }
+
+    /**
+     * A slot that the server is to have: that of a hold, since its session is where the slot is
+     * (P-CLUSTER-6), else of anything that is wanted of it, or {@link Slot#NONE}.
+     */
+    int slot() {
+        return Stream.of(requests.keys(), watches.keys(), presences.prefixes())
+                .flatMap(Function.identity())
+                .findFirst()
+                .map(Slot::of)
+                .orElse(Slot.NONE);
     }
 
     /** Whether a connection is wanted without a further call (P-CONN-4). */

@@ -180,7 +180,8 @@ public final class Hold implements AutoCloseable {
      * As {@link #extend}, without waiting.
      *
      * @param lease from now on
-     * @return completes with the server's answer
+     * @return completes with the server's answer; with {@link LostException} if the lock is lost or
+     *     released before that
      */
     public CompletionStage<Void> extendAsync(Duration lease) {
         return extendAsync(Millis.of(lease), null);
@@ -207,7 +208,7 @@ public final class Hold implements AutoCloseable {
      *
      * @param lease from now on
      * @param atLeast from now on; 0: the lock is free when it is released
-     * @return completes with the server's answer
+     * @return as {@link #extendAsync(Duration)} says
      */
     public CompletionStage<Void> extendAsync(Duration lease, Duration atLeast) {
         double kept = Millis.of(atLeast);
@@ -441,8 +442,9 @@ public final class Hold implements AutoCloseable {
     }
 
     private TetherException exception(Problem problem) {
-        boolean isLoss = problem.failure() == Failure.LOST;
-        return isLoss && loss != null ? new LostException(loss) : TetherException.of(problem);
+        String known = loss == null && isReleased ? "released" : loss;
+        boolean isLoss = problem.failure() == Failure.LOST && known != null;
+        return isLoss ? new LostException(known) : TetherException.of(problem);
     }
 
     private void complete(List<CompletableFuture<Void>> open, TetherException error) {

@@ -5,6 +5,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import tether.locks.Request.Phase;
+import tether.locks.Request.Place;
 
 /**
  * What LOCK.MINE says of the holds that the server has for this client (P-SESS-6, P-LOSS-4,
@@ -21,6 +22,9 @@ final class Inventory {
 
         /** Of the loss of what is not found, of those asked about. */
         String reason;
+
+        /** When it was begun. */
+        Stamp sent;
 
         boolean hasPage;
 
@@ -81,6 +85,7 @@ final class Inventory {
     private void begin(boolean isOfResume, String reason, List<Request> asked) {
         look = new Look(isOfResume, reason);
         look.ask(reason, asked);
+        look.sent = core.now;
         core.link.send(List.of("LOCK.MINE"), this::answered);
     }
 
@@ -148,12 +153,17 @@ final class Inventory {
                     || request.phase == Phase.EXTENDING) {
                 compareHold(request, entries, look.reason);
             } else if (request.phase == Phase.ASKED && look.isOfResume && !request.isGivenUp) {
-                compareRequest(request, entries);
+                compareRequest(request, entries, look.sent);
             } else if (look.isOfResume) {
                 core.requests.settleUnnamed(request);
             }
         }
-        unclaimed.forEach(this::release);
+        for (Map<?, ?> entry : unclaimed) {
+            // A page may be older than what was asked for since; after a resume nothing was.
+            if (look.isOfResume || !core.requests.isAt(place(entry))) {
+                release(entry);
+            }
+        }
         if (look.isOfResume) {
             core.requests.goOn();
         }
@@ -195,21 +205,32 @@ final class Inventory {
         core.requests.gone(request, reason, gone);
     }
 
-    private void compareRequest(Request request, List<Map<?, ?>> entries) {
+    /** P-LEASE-2: what was left of its lease when LOCK.MINE was sent. */
+    private void compareRequest(Request request, List<Map<?, ?>> entries, Stamp sent) {
         if (entries.size() == request.keys.size()) {
-            core.requests.grant(request, (Long) entries.get(0).get("token"), core.now);
+            Double lease = request.ask.lease;
+            for (Map<?, ?> entry : entries) {
+                if (entry.get("lease-ms") instanceof Long left) {
+                    lease = lease == null ? left : Math.min(lease, left);
+                }
+            }
+            core.requests.grant(request, (Long) entries.get(0).get("token"), sent, lease);
             return;
         }
         core.requests.askAnew(request);
         entries.forEach(this::release);
     }
 
+    private static Place place(Map<?, ?> entry) {
+        String label = entry.get("label") instanceof String name ? name : "";
+        return new Place("temporary".equals(entry.get("kind")), (String) entry.get("key"), label);
+    }
+
     private void release(Map<?, ?> entry) {
-        if (entry.get("key")
-                instanceof
-                String key) { // Null: its user may not read the name. It ends with the session.
-            String label = entry.get("label") instanceof String name ? name : "";
-            core.requests.releaseUnclaimed("temporary".equals(entry.get("kind")), key, label);
+        Place place = place(entry);
+        // Null: its user may not read the name. It ends with the session.
+        if (place.key() != null) {
+            core.requests.releaseUnclaimed(place);
         }
     }
 }

@@ -214,7 +214,7 @@ final class Link {
         state = State.OPENING;
         connectAt = null;
         notBefore = null;
-        core.order(new Order.Connect(connectWithin()));
+        core.order(new Order.Connect(connectWithin(), core.slot()));
     }
 
     /** The connection is open, and the shell has greeted on it. */
@@ -438,7 +438,7 @@ final class Link {
             closingAt = new Request.Deadline(core.now, RESUME_TO_END_WITHIN);
             if (state == State.NONE) {
                 state = State.OPENING;
-                core.order(new Order.Connect(RESUME_TO_END_WITHIN));
+                core.order(new Order.Connect(RESUME_TO_END_WITHIN, core.slot()));
             }
         } else if (state != State.NONE) {
             drop(0);

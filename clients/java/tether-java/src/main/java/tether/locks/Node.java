@@ -14,9 +14,9 @@ import org.slf4j.LoggerFactory;
  * so.
  */
 final class Node {
-    /** Where its server may be. Asked by a thread that may wait. */
+    /** Where its server may be, which is to have this slot. Asked by a thread that may wait. */
     interface Addresses {
-        List<Address> find(double within) throws Greeter.RefusedException;
+        List<Address> find(double within, int slot) throws Greeter.RefusedException;
     }
 
     /** What is told about the node itself, and about watches. */
@@ -141,7 +141,7 @@ final class Node {
         if (order instanceof Order.Connect connect) {
             number++;
             int mine = number;
-            begin("tether-reader", () -> open(mine, connect.within()));
+            begin("tether-reader", () -> open(mine, connect));
         } else if (order instanceof Order.Leave leave) {
             number++;
             Connection left = connection;
@@ -193,10 +193,11 @@ final class Node {
     }
 
     /** In a thread of its own, which then reads. */
-    private void open(int mine, double within) {
+    private void open(int mine, Order.Connect order) {
         Greeter.Greeted greeted;
+        double within = order.within();
         try {
-            greeted = greeter.greet(addresses.find(within), within);
+            greeted = greeter.greet(addresses.find(within, order.slot()), within);
         } catch (Greeter.RefusedException refused) {
             loop.post(() -> unreached(mine, refused.problem));
             return;

@@ -7,6 +7,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.TreeSet;
+import java.util.stream.Stream;
 import tether.locks.Event.MemberChange;
 
 /**
@@ -60,6 +61,10 @@ final class Presences {
 
     boolean isEmpty() {
         return presences.isEmpty();
+    }
+
+    Stream<String> prefixes() {
+        return prefixes.keySet().stream();
     }
 
     /**

@@ -10,6 +10,7 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.stream.Stream;
 import tether.locks.Request.Deadline;
 import tether.locks.Request.EarlyLoss;
 import tether.locks.Request.Phase;
@@ -18,6 +19,7 @@ import tether.locks.Request.Place;
 /** All requests of a core, and the queues of those that want one place. */
 final class Requests {
     private static final double SERVERS_WORD = 100;
+    private static final List<String> ASKING = List.of("ASKING");
 
     private final Core core;
     private final Set<Request> all = new LinkedHashSet<>();
@@ -50,6 +52,13 @@ final class Requests {
 
     boolean hasHolds() {
         return holds > 0;
+    }
+
+    /** Those of holds first, then all, but for what came by ASK: its slot is another server's. */
+    Stream<String> keys() {
+        List<Request> here = all.stream().filter(request -> !request.ask.isAsking).toList();
+        Stream<Request> holds = here.stream().filter(request -> request.phase.isOfHold());
+        return Stream.concat(holds, here.stream()).flatMap(request -> request.keys.stream());
     }
 
     List<Request> list() {
@@ -254,6 +263,10 @@ final class Requests {
                                                         former.keys, request.keys));
     }
 
+    boolean isAt(Place place) {
+        return places.containsKey(place);
+    }
+
     void sendAll() {
         list().forEach(this::sendIfFirst);
     }
@@ -280,7 +293,7 @@ final class Requests {
     /** P-CLUSTER-4. */
     private void sendAsking(Request request) {
         if (request.ask.isAsking) {
-            core.link.send(List.of("ASKING"), reply -> {});
+            core.link.send(ASKING, reply -> {});
         }
     }
 
@@ -345,6 +358,11 @@ final class Requests {
     }
 
     void grant(Request request, long token, Stamp leaseFrom) {
+        grant(request, token, leaseFrom, request.ask.lease);
+    }
+
+    /** {@code lease}: how much of it was left at that moment; null: it has none. */
+    void grant(Request request, long token, Stamp leaseFrom, Double lease) {
         enter(request, Phase.HELD);
         request.token = token;
         request.granted = core.now;
@@ -352,8 +370,9 @@ final class Requests {
         request.wasGranted = true;
         request.refusal = null;
         greatest = Math.max(greatest, token);
-        if (request.ask.lease != null) {
-            request.setLease(new Deadline(leaseFrom, request.ask.lease));
+        if (lease != null) {
+            request.setLease(new Deadline(leaseFrom, lease));
+            timed.add(request);
         }
         String name = request.ask.isSequence ? request.keys.get(0) : null;
         core.tell(new Event.Granted(request.id(), token, name, request));
@@ -382,7 +401,10 @@ final class Requests {
             request.ids.remove(id);
             byId.remove(id);
             core.tell(new Event.Released(id));
-        } else if (core.until(request.atLeast) > 0) {
+            return;
+        }
+        endCalls(request);
+        if (core.until(request.atLeast) > 0) {
             keep(request);
         } else {
             enter(request, Phase.RELEASING);
@@ -536,14 +558,14 @@ final class Requests {
     }
 
     /** Releases a hold that nothing claims (P-SESS-6). */
-    void releaseUnclaimed(boolean isTemporary, String key, String label) {
-        Ask ask = new Ask(List.of(key));
-        ask.temporary = isTemporary ? "" : null;
-        Request request = new Request(null, ask, label, null, core.now);
+    void releaseUnclaimed(Place place) {
+        Ask ask = new Ask(List.of(place.key()));
+        ask.temporary = place.isTemporary() ? "" : null;
+        Request request = new Request(null, ask, place.label(), null, core.now);
         request.isSilent = true;
         request.isGivenUp = true;
         all.add(request);
-        places.computeIfAbsent(request.place(key), place -> new ArrayDeque<>()).addFirst(request);
+        places.computeIfAbsent(place, key -> new ArrayDeque<>()).addFirst(request);
         enter(request, Phase.RELEASING);
         sendReleases(request, request.keys);
     }
@@ -857,6 +879,11 @@ final class Requests {
         if (request.phase.isOfHold() && request.phase != Phase.KEPT) {
             request.ids.forEach(id -> core.tell(new Event.Lost(id, reason)));
         }
+        endCalls(request);
+    }
+
+    /** Calls about a hold that are not answered when that is lost or released. */
+    private void endCalls(Request request) {
         for (Request.Extension each : request.extensions) {
             core.tell(new Event.NotExtended(each.id, Problem.LOST));
         }
@@ -1003,8 +1030,8 @@ final class Requests {
                                                 || request.phase == Phase.EXTENDING);
         List<List<String>> parting = new ArrayList<>();
         for (Request request : list()) {
-            if (keeps && (request.phase == Phase.HELD || request.phase == Phase.RELEASING)) {
-                request.keys.forEach(key -> parting.add(request.release(key)));
+            if (keeps && request.isNamed && mayHaveMore(request.phase)) {
+                request.keys.forEach(key -> part(request, key, parting));
             }
             if (request.phase == Phase.HELD) {
                 tellLost(request, "closed");
@@ -1017,5 +1044,20 @@ final class Requests {
         }
         parting.add(List.of(keeps ? "SESSION.DETACH" : "SESSION.END"));
         return parting;
+    }
+
+    /** Whether the server may have a hold or a place that nobody wants to be kept. */
+    private static boolean mayHaveMore(Phase phase) {
+        return phase == Phase.HELD
+                || phase == Phase.RELEASING
+                || phase == Phase.ASKED
+                || phase == Phase.WAITING;
+    }
+
+    private static void part(Request request, String key, List<List<String>> parting) {
+        if (request.ask.isAsking) {
+            parting.add(ASKING); // P-CLUSTER-4
+        }
+        parting.add(request.release(key));
     }
 }

@@ -35,7 +35,7 @@ final class Sentinels implements Node.Addresses {
     }
 
     @Override
-    public List<Address> find(double within) throws Greeter.RefusedException {
+    public List<Address> find(double within, int slot) throws Greeter.RefusedException {
         BlockingQueue<Answer> answers = new ArrayBlockingQueue<>(sentinels.size());
         for (Address sentinel : sentinels) {
             Thread thread =

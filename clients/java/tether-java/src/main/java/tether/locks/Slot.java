@@ -2,6 +2,9 @@ package tether.locks;
 
 /** The slots of a cluster (P-CLUSTER-2). */
 final class Slot {
+    /** No slot in particular. */
+    static final int NONE = -1;
+
     private static final int[] TABLE = new int[256];
 
     static {

@@ -196,7 +196,7 @@ public final class TetherLocksBuilder {
         Greeter greeter = new Greeter(connectionName(), tlsFactory(), verifiesHost);
         List<Address> all = new ArrayList<>(List.of(address));
         all.addAll(others);
-        Node.Addresses addresses = within -> all;
+        Node.Addresses addresses = (within, slot) -> all;
         if (!sentinels.isEmpty()) {
             addresses = new Sentinels(master, sentinels, address, tlsFactory(), verifiesHost);
         }

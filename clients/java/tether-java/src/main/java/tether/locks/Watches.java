@@ -5,6 +5,7 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.Stream;
 import tether.locks.Event.KeyState;
 
 /** Watches of keys; those of one key share the server's (P-WATCH-1). */
@@ -47,6 +48,10 @@ final class Watches {
 
     boolean isEmpty() {
         return watches.isEmpty();
+    }
+
+    Stream<String> keys() {
+        return watches.values().stream().flatMap(watch -> watch.keys.stream());
     }
 
     void watch(Object id, List<String> names) {

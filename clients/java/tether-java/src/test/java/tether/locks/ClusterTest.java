@@ -11,8 +11,8 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
-import org.junit.jupiter.api.AfterAll;
-import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -20,12 +20,12 @@ import org.junit.jupiter.api.Timeout;
 @Timeout(600)
 class ClusterTest {
     private static final int SLOTS = 16384;
-    private static TestServer low;
-    private static TestServer high;
-    private static TetherLocks locks;
+    private TestServer low;
+    private TestServer high;
+    private TetherLocks locks;
 
-    @BeforeAll
-    static void start() throws IOException {
+    @BeforeEach
+    void start() throws IOException {
         low = startNode();
         high = startNode();
         assertEquals(
@@ -37,14 +37,7 @@ class ClusterTest {
                         "ADDSLOTSRANGE",
                         Integer.toString(SLOTS / 2),
                         Integer.toString(SLOTS - 1)));
-        assertEquals(
-                "OK",
-                low.ask(
-                        "CLUSTER",
-                        "MEET",
-                        "127.0.0.1",
-                        Integer.toString(high.port),
-                        Integer.toString(high.busPort)));
+        meet(high);
         for (TestServer node : List.of(low, high)) {
             TestServer.eventually(
                     "the cluster is whole",
@@ -58,15 +51,26 @@ class ClusterTest {
                 "--cluster-enabled", "yes", "--cluster-node-timeout", "60000");
     }
 
-    @AfterAll
-    static void stop() {
+    private void meet(TestServer node) {
+        assertEquals(
+                "OK",
+                low.ask(
+                        "CLUSTER",
+                        "MEET",
+                        "127.0.0.1",
+                        Integer.toString(node.port),
+                        Integer.toString(node.busPort)));
+    }
+
+    @AfterEach
+    void stop() {
         locks.close();
         low.close();
         high.close();
     }
 
     /** A name whose slot that node has. */
-    private static String name(String stem, TestServer node) {
+    private String name(String stem, TestServer node) {
         for (int number = 0; ; number++) {
             String name = stem + number;
             if (Slot.of(name) < SLOTS / 2 == (node == low)) {
@@ -95,12 +99,13 @@ class ClusterTest {
     void watchesAndElectionsGoThere() throws Exception {
         String key = name("w", high);
         BlockingQueue<KeyEvent> events = new LinkedBlockingQueue<>();
-        try (Subscription watch = locks.watch(List.of(key), events::add);
-                Candidate candidate = locks.elect(key, "me")) {
+        try (Subscription watch = locks.watch(List.of(key), events::add)) {
             assertEquals(KeyEvent.Kind.MISSING, events.poll(60, TimeUnit.SECONDS).kind());
-            assertTrue(candidate.awaitTerm().isHeld());
-            assertEquals(KeyEvent.Kind.ADDED, events.poll(60, TimeUnit.SECONDS).kind());
-            assertEquals(false, watch.ended().toCompletableFuture().isDone());
+            try (Candidate candidate = locks.elect(key, "me")) {
+                assertTrue(candidate.awaitTerm().isHeld());
+                assertEquals(KeyEvent.Kind.ADDED, events.poll(60, TimeUnit.SECONDS).kind());
+                assertEquals(false, watch.ended().toCompletableFuture().isDone());
+            }
         }
         Subscription untagged = locks.presence("members:", event -> {});
         ExecutionException error =
@@ -114,12 +119,8 @@ class ClusterTest {
     @Test
     void aSlotMoves() throws Exception {
         String key = name("moving", low);
-        String slot = Integer.toString(Slot.of(key));
-        String from = (String) low.ask("CLUSTER", "MYID");
-        String to = (String) high.ask("CLUSTER", "MYID");
         locks.lock(key).acquire().close(); // This client knows where it was.
-        assertEquals("OK", high.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", from));
-        assertEquals("OK", low.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", to));
+        beginToMove(key);
         try (Hold asked = locks.lock(key).noWait().acquire()) {
             assertTrue(asked.isHeld());
             asked.checkServer();
@@ -127,12 +128,53 @@ class ClusterTest {
         try (Candidate candidate = locks.elect("{" + key + "}leader", "me")) {
             assertTrue(candidate.awaitTerm().isHeld());
         }
-        assertEquals("OK", high.ask("CLUSTER", "SETSLOT", slot, "NODE", to));
-        assertEquals("OK", low.ask("CLUSTER", "SETSLOT", slot, "NODE", to));
+        endMove(key);
         try (Hold next = locks.lock(key).noWait().acquire()) {
             assertTrue(next.isHeld());
             assertEquals(List.of(1, 0), high.crowd(key));
         }
         assertEquals(List.of(0, 0), high.crowd(key));
+    }
+
+    private void beginToMove(String key) {
+        String slot = Integer.toString(Slot.of(key));
+        assertEquals("OK", high.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", id(low)));
+        assertEquals("OK", low.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", id(high)));
+    }
+
+    private void endMove(String key) {
+        String slot = Integer.toString(Slot.of(key));
+        assertEquals("OK", high.ask("CLUSTER", "SETSLOT", slot, "NODE", id(high)));
+        assertEquals("OK", low.ask("CLUSTER", "SETSLOT", slot, "NODE", id(high)));
+    }
+
+    private static String id(TestServer node) {
+        return (String) node.ask("CLUSTER", "MYID");
+    }
+
+    /** P-CLUSTER-6: the session is where a hold is, not where the first request's slot went. */
+    @Test
+    void aSessionIsResumedWhereItsHoldsAre() throws Exception {
+        try (TestServer replica = startNode()) {
+            meet(replica);
+            TestServer.eventually(
+                    "the replica knows its master",
+                    () -> "OK".equals(replica.ask("CLUSTER", "REPLICATE", id(low))));
+            String gone = name("gone", low);
+            locks.lock(gone).acquire().close();
+            Hold hold = locks.lock(name("held", low)).acquire();
+            beginToMove(gone);
+            endMove(gone);
+            TestServer.eventually(
+                    "the replica knows that the slot has moved",
+                    () -> replica.ask("EXISTS", gone).toString().contains(":" + high.port));
+            String written = name("written", low);
+            TestServer.eventually(
+                    "the replica has the session", () -> low.isReplicatedWith(written));
+            low.kill();
+            assertEquals("OK", replica.ask("CLUSTER", "FAILOVER", "TAKEOVER"));
+            hold.checkServer();
+            assertTrue(hold.isHeld());
+        }
     }
 }

@@ -50,6 +50,52 @@ class CoreTest {
         assertEquals(4000, core.link.fence.length());
     }
 
+    /** P-CLUSTER-6: where a session is resumed. */
+    @Test
+    void theSlotOfASessionIsThatOfItsHoldsFirst() {
+        Core core = core(9000.0);
+        connect(core, false);
+        answer(core, "secret");
+        assertEquals(Slot.NONE, core.slot());
+        core.presences.watch("presence", "{p}", false, Map.of());
+        assertEquals(Slot.of("{p}"), core.slot());
+        core.watches.watch("watch", List.of("w"));
+        assertEquals(Slot.of("w"), core.slot());
+        Ask asking = new Ask(List.of("asked"));
+        asking.isAsking = true; // Its slot is another server's.
+        core.acquire("asked", asking);
+        assertEquals(Slot.of("w"), core.slot());
+        core.acquire("waits", new Ask(List.of("waits")));
+        assertEquals(Slot.of("waits"), core.slot());
+        core.acquire("held", new Ask(List.of("held")));
+        answer(core, List.of("", List.of()), "MISSING", "OK", 7L, null, 8L);
+        assertEquals(Slot.of("held"), core.slot());
+    }
+
+    /** P-CLUSTER-4: its slot is on its way to this server. */
+    @Test
+    void whatCameByAskIsReleasedSoWhenTheClientIsClosed() {
+        Core core = core(9000.0);
+        connect(core, false);
+        Ask kept = new Ask(List.of("k"));
+        kept.atLeast = 5000;
+        core.acquire("kept", kept);
+        answer(core, "secret", 7L);
+        core.release("kept");
+        Ask asking = new Ask(List.of("l"));
+        asking.isAsking = true;
+        core.acquire("asked", asking);
+        answer(core, 1L, "OK", 8L);
+        core.take();
+        core.close();
+        assertEquals(
+                List.of(
+                        List.of("ASKING"),
+                        List.of("LOCK.RELEASE", "l", "OWNER", ".2", "ALL"),
+                        List.of("SESSION.DETACH")),
+                core.take().sent());
+    }
+
     // ---- what the server is asked about a hold, call by call (P-GUARD-2) ----
 
     private static final List<String> CHECK = List.of("LOCK.CHECK", "k", "7");

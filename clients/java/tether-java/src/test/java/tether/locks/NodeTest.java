@@ -10,6 +10,7 @@ import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -64,7 +65,7 @@ class NodeTest {
     }
 
     /** The first attempt fails when the test says so, and further ones take for ever. */
-    private List<Address> find(double within) throws Greeter.RefusedException {
+    private List<Address> find(double within, int slot) throws Greeter.RefusedException {
         if (attempts.incrementAndGet() > 1) {
             await(new CountDownLatch(1));
         }
@@ -147,23 +148,41 @@ class NodeTest {
     @ParameterizedTest
     @EnumSource
     void nobodyWaitsForACandidateThatIsClosed(Stood stood) throws Exception {
-        assertNobodyWaits(stood, Candidate::close);
+        Candidate candidate = assertNobodyWaits(stood, Candidate::close);
+        candidate.ended().toCompletableFuture().get(10, TimeUnit.SECONDS);
     }
 
     /** P-CLOSE-1. */
     @ParameterizedTest
     @EnumSource
     void nobodyWaitsForACandidateOfAClosedClient(Stood stood) throws Exception {
-        assertNobodyWaits(stood, candidate -> cluster.close());
+        Candidate candidate = assertNobodyWaits(stood, closed -> cluster.close());
+        assertClosed(candidate.ended());
     }
 
     /** Neither who waits when it is closed in this way nor who asks later. */
-    private void assertNobodyWaits(Stood stood, Consumer<Candidate> close) throws Exception {
+    private Candidate assertNobodyWaits(Stood stood, Consumer<Candidate> close) throws Exception {
         Candidate candidate = new Candidate(context, cluster, election("k"));
         CompletableFuture<Hold> term = awaitTerm(candidate, stood);
         close.accept(candidate);
         assertClosed(term);
-        assertClosed(candidate.nextTerm().toCompletableFuture());
+        assertClosed(candidate.nextTerm());
+        return candidate;
+    }
+
+    /** A term is over by then. */
+    @Test
+    void aCandidateThatIsRefusedSaysSo() throws Exception {
+        Candidate candidate = new Candidate(context, cluster, election("k"));
+        inLoop(NodeTest::connect);
+        receive(7L);
+        Hold term = candidate.awaitTerm();
+        receive(new Push(List.of("settp", "k", "LOST deleted")));
+        assertFalse(candidate.ended().toCompletableFuture().isDone());
+        receive(new ServerError("NOPERM no"));
+        assertFalse(term.isHeld());
+        assertEnds("NOPERM", candidate.ended());
+        assertEnds("NOPERM", candidate.nextTerm());
     }
 
     /** Begins to wait in a thread once the candidate has got so far. */
@@ -191,10 +210,16 @@ class NodeTest {
         return term;
     }
 
-    private static void assertClosed(CompletableFuture<Hold> term) {
+    private static void assertClosed(CompletionStage<?> stage) {
+        assertEnds("CLOSED", stage);
+    }
+
+    private static void assertEnds(String code, CompletionStage<?> stage) {
         ExecutionException ended =
-                assertThrows(ExecutionException.class, () -> term.get(10, TimeUnit.SECONDS));
-        assertEquals(Failure.CLOSED, ((TetherException) ended.getCause()).failure());
+                assertThrows(
+                        ExecutionException.class,
+                        () -> stage.toCompletableFuture().get(10, TimeUnit.SECONDS));
+        assertEquals(code, ((TetherException) ended.getCause()).code());
     }
 
     /** P-GUARD-2: what was asked before a call says nothing of the moment of that call. */
@@ -212,6 +237,22 @@ class NodeTest {
         assertFalse(second.isDone());
         receive(1L);
         second.get(10, TimeUnit.SECONDS);
+    }
+
+    /** P-LEASE-1. */
+    @Test
+    void anExtensionEndsWithTheReleaseOfItsHold() throws Exception {
+        Ticket ticket = new Ticket(context, cluster, new Ask(List.of("k")));
+        ticket.begin();
+        inLoop(NodeTest::connect);
+        receive(7L);
+        Hold hold = ticket.granted.get();
+        CompletionStage<Void> extended = hold.extendAsync(Duration.ofSeconds(1));
+        CompletionStage<Void> released = hold.releaseAsync();
+        assertEnds("released", extended);
+        receive(1L);
+        receive(0L);
+        released.toCompletableFuture().get(10, TimeUnit.SECONDS);
     }
 
     /** The fence ends, which leaves that attempt for another one, in the step of its failure. */
@@ -350,7 +391,7 @@ class NodeTest {
         Address first = Address.of("redis://127.0.0.1:" + server.getLocalPort());
         Settings settings = new Settings(null, 0, null, true, Settings.BootClock.NONE, () -> 0);
         Greeter greeter = new Greeter("test", null, true);
-        return new Cluster(context, settings, within -> List.of(first), greeter);
+        return new Cluster(context, settings, (within, slot) -> List.of(first), greeter);
     }
 
     /** A server that gives these answers to requests and watches, one after the other. */

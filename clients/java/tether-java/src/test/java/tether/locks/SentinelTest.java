@@ -17,7 +17,8 @@ class SentinelTest {
         List<TestServer> sentinels = new ArrayList<>();
         try (TestServer master = TestServer.start("--repl-diskless-sync-delay", "0");
                 TestServer replica = TestServer.start("--replicaof", "127.0.0.1 " + master.port)) {
-            TestServer.eventually("the replica is in step", () -> isInStep(master));
+            TestServer.eventually(
+                    "the replica is in step", () -> master.isReplicatedWith("in-step"));
             for (int count = 0; count < 3; count++) {
                 sentinels.add(TestServer.startSentinel("here", master.port));
             }
@@ -32,7 +33,8 @@ class SentinelTest {
                             .build()) {
                 Hold hold = locks.lock("k").acquire();
                 assertEquals(List.of(1, 0), master.crowd("k"));
-                TestServer.eventually("the replica has the session", () -> isInStep(master));
+                TestServer.eventually(
+                        "the replica has the session", () -> master.isReplicatedWith("in-step"));
                 master.close();
                 TestServer.eventually("the replica is promoted", () -> isMaster(replica));
                 hold.checkServer();
@@ -53,13 +55,6 @@ class SentinelTest {
                 IllegalStateException
                         closed) { // As the Sentinels do with all connections when they promote it.
             return false;
-        }
-    }
-
-    private static boolean isInStep(TestServer master) {
-        try (TestServer.Raw raw = new TestServer.Raw(master)) {
-            raw.ask("SET", "in-step", "1");
-            return Long.valueOf(1).equals(raw.ask("WAIT", "1", "1000"));
         }
     }
 

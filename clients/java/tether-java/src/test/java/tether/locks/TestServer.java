@@ -79,6 +79,14 @@ public final class TestServer implements AutoCloseable {
         eventually("the server starts: " + log, this::answers);
     }
 
+    /** Whether a replica has all that was written before this key. */
+    boolean isReplicatedWith(String key) {
+        try (Raw raw = new Raw(this)) {
+            raw.ask("SET", key, "1");
+            return Long.valueOf(1).equals(raw.ask("WAIT", "1", "1000"));
+        }
+    }
+
     /** By SIGKILL. */
     void kill() throws InterruptedException {
         process.destroyForcibly().waitFor();

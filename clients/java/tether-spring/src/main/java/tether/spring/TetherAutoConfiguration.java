@@ -3,7 +3,6 @@ package tether.spring;
 import io.micrometer.core.instrument.MeterRegistry;
 import org.springframework.aop.Advisor;
 import org.springframework.aop.support.DefaultPointcutAdvisor;
-import org.springframework.aop.support.annotation.AnnotationMatchingPointcut;
 import org.springframework.beans.factory.ObjectProvider;
 import org.springframework.beans.factory.config.BeanDefinition;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
@@ -58,8 +57,7 @@ public class TetherAutoConfiguration {
     static Advisor tetherLockAdvisor(ObjectProvider<TetherLocks> locks) {
         DefaultPointcutAdvisor advisor =
                 new DefaultPointcutAdvisor(
-                        AnnotationMatchingPointcut.forMethodAnnotation(TetherLock.class),
-                        new TetherLockInterceptor(locks::getObject));
+                        new TetherLockPointcut(), new TetherLockInterceptor(locks::getObject));
         advisor.setOrder(TetherLock.ORDER);
         return advisor;
     }

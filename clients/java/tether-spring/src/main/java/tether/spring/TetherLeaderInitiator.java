@@ -13,6 +13,7 @@ import org.springframework.context.SmartLifecycle;
 import org.springframework.integration.leader.Candidate;
 import org.springframework.integration.leader.Context;
 import org.springframework.integration.leader.event.LeaderEventPublisher;
+import tether.locks.Failure;
 import tether.locks.Hold;
 import tether.locks.TetherException;
 import tether.locks.TetherLocks;
@@ -25,7 +26,8 @@ import tether.locks.TetherLocks;
  * <p>{@link Candidate#onGranted} may take as long as the term: its thread is interrupted when the
  * term ends, and {@link Candidate#onRevoked} is called once it has returned, or a second later. If
  * it throws, the candidate resigns, and stands again after a pause, which grows from 20 ms to a
- * second with each further failure.
+ * second with each further failure. So does a candidate that the server refuses, which is logged:
+ * the reason may be gone later.
  */
 public final class TetherLeaderInitiator implements SmartLifecycle, DisposableBean {
     private static final Logger LOG = LoggerFactory.getLogger(TetherLeaderInitiator.class);
@@ -87,6 +89,41 @@ public final class TetherLeaderInitiator implements SmartLifecycle, DisposableBe
             lock.unlock();
         }
         now.onElected(hold -> granted(now, hold));
+        now.ended()
+                .whenComplete(
+                        (nothing, error) -> {
+                            if (error instanceof TetherException refusal) {
+                                refused(now, refusal);
+                            }
+                        });
+    }
+
+    private void standAfter(long pause) {
+        CompletableFuture.delayedExecutor(pause, TimeUnit.MILLISECONDS).execute(this::stand);
+    }
+
+    /** It stands no more, by itself; again after a pause, unless the client was closed. */
+    private void refused(tether.locks.Candidate by, TetherException refusal) {
+        long pause;
+        lock.lock();
+        try {
+            if (standing != by) {
+                return; // It was stopped, or resigns.
+            }
+            standing = null;
+            if (refusal.failure() == Failure.CLOSED) {
+                return;
+            }
+            pause = nextPause();
+        } finally {
+            lock.unlock();
+        }
+        LOG.warn(
+                "the candidate for {} is refused, and stands again after {} ms: {}",
+                candidate.getRole(),
+                pause,
+                refusal.toString());
+        standAfter(pause);
     }
 
     /** Resigns if it leads, and stands no more. */
@@ -142,9 +179,10 @@ public final class TetherLeaderInitiator implements SmartLifecycle, DisposableBe
         term.begin();
     }
 
-    /** In milliseconds, as the protocol has it (P-RETRY-1). */
-    private static long pauseAfter(int failuresBefore) {
-        long most = Math.min(1000, 20L << Math.min(failuresBefore, 6));
+    /** After a failure, in milliseconds, as the protocol has it (P-RETRY-1). Under the lock. */
+    private long nextPause() {
+        long most = Math.min(1000, 20L << Math.min(failures, 6));
+        failures++;
         return Math.round(most * (1 + ThreadLocalRandom.current().nextDouble()) / 2);
     }
 
@@ -214,14 +252,12 @@ public final class TetherLeaderInitiator implements SmartLifecycle, DisposableBe
                     return;
                 }
                 standing = null;
-                pause = pauseAfter(failures);
-                failures++;
+                pause = nextPause();
                 revoke();
             } finally {
                 lock.unlock();
             }
-            CompletableFuture.delayedExecutor(pause, TimeUnit.MILLISECONDS)
-                    .execute(TetherLeaderInitiator.this::stand);
+            standAfter(pause);
             try {
                 by.close();
             } catch (TetherException error) {

@@ -14,6 +14,11 @@ import org.springframework.core.Ordered;
  * <p>It throws {@link tether.locks.TakenException} if another has the lock still when the time to
  * wait is over, and {@link tether.locks.LostException} at its end if the lock was lost meanwhile:
  * it was not protected to its end.
+ *
+ * <p>The lock is released when the method returns. So a method that returns a future, a stage or a
+ * publisher, and a suspending function of Kotlin, is refused: Spring cannot make its bean, or the
+ * first call throws {@link IllegalStateException}. Asynchronous work takes the lock itself, by
+ * {@link tether.locks.LockRequest#acquireAsync}.
  */
 @Documented
 @Target(ElementType.METHOD)

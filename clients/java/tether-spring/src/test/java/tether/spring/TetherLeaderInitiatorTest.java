@@ -18,8 +18,10 @@ import org.junit.jupiter.api.Timeout;
 import org.springframework.integration.leader.AbstractCandidate;
 import org.springframework.integration.leader.Context;
 import org.springframework.integration.leader.event.LeaderEventPublisher;
+import tether.locks.Failure;
 import tether.locks.TestServer;
 import tether.locks.TetherLocks;
+import tether.locks.TetherObserver;
 
 /** Terms that end while they begin. */
 @Timeout(300)
@@ -173,6 +175,57 @@ class TetherLeaderInitiatorTest {
             assertTrue(passed >= 300, "six terms within " + passed + " ms");
             initiator.stop();
             server.awaitCrowd(role, 0, 0);
+        }
+    }
+
+    /** What the server refuses now, it may not refuse later. */
+    @Test
+    void aCandidateThatLosesItsRightStandsAgain(TestInfo test) throws Exception {
+        String role = test.getDisplayName();
+        assertStandsAgain(
+                role,
+                () -> {
+                    server.ask("ACL", "SETUSER", "me", "-settp");
+                    server.ask("DEL", role);
+                },
+                () -> server.ask("ACL", "SETUSER", "me", "+settp"));
+    }
+
+    @Test
+    void aCandidateThatIsNotLetInStandsAgain(TestInfo test) throws Exception {
+        assertStandsAgain(
+                test.getDisplayName(),
+                () -> {
+                    server.ask("ACL", "SETUSER", "me", "resetpass", ">other");
+                    server.ask("CLIENT", "KILL", "USER", "me");
+                },
+                () -> server.ask("ACL", "SETUSER", "me", ">secret"));
+    }
+
+    private void assertStandsAgain(String role, Runnable refuse, Runnable allow) throws Exception {
+        server.ask("ACL", "SETUSER", "me", "reset", "on", ">secret", "~*", "&*", "+@all");
+        BlockingQueue<Failure> refused = new LinkedBlockingQueue<>();
+        TetherObserver observer =
+                new TetherObserver() {
+                    @Override
+                    public void refused(List<String> keys, Failure failure) {
+                        refused.add(failure);
+                    }
+                };
+        String uri = server.uri().replace("//", "//me:secret@");
+        try (TetherLocks locks = TetherLocks.builder(uri).observer(observer).build()) {
+            TetherLeaderInitiator initiator = initiator(locks, role, () -> {});
+            initiator.start();
+            assertTold("granted", "published");
+            refuse.run();
+            assertTold("revoked", "published that it is revoked");
+            for (int times = 0; times < 3; times++) {
+                assertEquals(Failure.REFUSED, refused.poll(60, TimeUnit.SECONDS));
+            }
+            allow.run();
+            assertTold("granted", "published");
+            initiator.stop();
+            assertTold("revoked", "published that it is revoked");
         }
     }
 
