@@ -1220,6 +1220,12 @@ static void look(tether *t) {
 }
 
 static void mine_refused(tether *t, const redisReply *reply) {
+    EACH(at, &t->requests) { /* The next LOCK.MINE is of after these losses, and there is none after a final error. */
+        struct request *request = AT(struct request, link, at);
+        if (request->looked_for[0] == 0)
+            strcpy(request->looked_for, request->looked_for_next);
+        request->looked_for_next[0] = 0;
+    }
     if (kind_of(code_of(reply)) == MOMENTARY) {
         t->is_to_look = true;
         try_again(t);
@@ -1231,6 +1237,7 @@ static void mine_refused(tether *t, const redisReply *reply) {
             lose(request, request->looked_for);
         request->looked_for[0] = 0;
     }
+    t->is_to_look = false;
 }
 
 static void page_of_mine(struct command *command, const redisReply *reply) {
