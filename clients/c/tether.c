@@ -2225,9 +2225,9 @@ static void free_watch(tether_watch *watch) {
 
 void tether_unwatch(tether_watch *watch) {
     tether *t = watch->t;
+    enter(t); /* in a forked child, this ends the watch and frees what it is of */
     struct watched *watched = watch->watched;
     struct prefix *prefix = watch->prefix;
-    enter(t);
     forget_events(t, NULL, watch);
     free_watch(watch);
     if (watched && is_empty(&watched->watches)) {

@@ -299,12 +299,31 @@ static void check_says_one_thing(void) {
 
 static void in_child(void) { tether_forked(t); }
 
+static void ends_well(pid_t child) {
+    int status;
+    waitpid(child, &status, 0);
+    assert(status == 0);
+}
+
 /* The parent's lock stays, and ends with the parent although the child lives (conform: fork). */
 static void child_has_nothing(void) {
-    struct heard heard = {0}, refused = {0};
+    struct heard heard = {0}, refused = {0}, watched[2] = {{{0}, "", "", "", 0, {0}}, {{0}, "", "", "", 0, {0}}};
     pthread_atfork(NULL, NULL, in_child);
     tether_lock *held = tether_acquire(t, tether_text("k"), &for_ever, on_lock, &heard);
+    tether_watch *watches[] = {tether_watch_key(t, tether_text("w"), on_watch, &watched[0]),
+                               tether_presence(t, tether_text("p:"), on_watch, &watched[1])};
     until(&heard, TETHER_GRANTED);
+    until(&watched[0], TETHER_MISSING);
+    for (int at = 0; at < 2; at++) { /* the child's first call ends a watch of the parent's */
+        pid_t child = fork();
+        if (child == 0) {
+            tether_unwatch(watches[at]);
+            bool is_right = watched[at].times[TETHER_ENDED] == 0 && watched[1 - at].times[TETHER_ENDED] == 1;
+            tether_free(t);
+            _exit(is_right ? 0 : 1);
+        }
+        ends_well(child);
+    }
     pid_t child = fork();
     if (child == 0) {
         bool is_right = strcmp(tether_check(held), "fork") == 0;
@@ -315,9 +334,7 @@ static void child_has_nothing(void) {
         tether_free(t);
         _exit(is_right ? 0 : 1);
     }
-    int status;
-    waitpid(child, &status, 0);
-    assert(status == 0);
+    ends_well(child);
     assert(tether_check(held) == NULL && ask("LOCK.INFO k") > 0);
     tether_check_server(held);
     until(&heard, TETHER_CHECKED);
