@@ -7,7 +7,17 @@
  */
 
 import { type ErrorName, type Event, type Failure, failure, type Order } from "./events.js";
-import { type Clocks, type Errand, type Id, placeOf, Request, roundUp, type Span, type Terms } from "./request.js";
+import {
+  type Clocks,
+  type Errand,
+  HOLDING,
+  type Id,
+  placeOf,
+  Request,
+  roundUp,
+  type Span,
+  type Terms,
+} from "./request.js";
 import { type Bytes, ErrorReply, type Frame, Push } from "./resp.js";
 import { hashTag, slot } from "./slot.js";
 import { cut, type Members, Presences, Watches } from "./watching.js";
@@ -651,6 +661,16 @@ export class Core {
     this.#connectAfter = this.#notBefore = undefined;
     this.#link = "opening";
     this.orders.push({ kind: "connect" });
+  }
+
+  /** In a cluster, a slot of the node that the connection is to lead to: if it holds anything, one of that (P-CLUSTER-6). */
+  get slot(): number | undefined {
+    let key = this.#watches.first ?? this.#presences.first;
+    for (const { phase, keys } of this.#requests) {
+      [key] = keys;
+      if (HOLDING.has(phase)) break;
+    }
+    return key === undefined ? undefined : slot(key);
   }
 
   /** How long to try to open a connection, up to the answer to HELLO (P-CONN-9). */

@@ -1,9 +1,11 @@
+import type { Address } from "./address.js";
 import { bootClock, clocks } from "./clock.js";
 import { Core, type Settings, type Verdict } from "./core.js";
 import { type Event, type Failure, failure, type Order } from "./events.js";
 import { type Line, NoLine } from "./line.js";
 import type { Id, Span, Terms } from "./request.js";
 import type { Bytes, Frame } from "./resp.js";
+import type { Finder } from "./servers.js";
 import type { Members } from "./watching.js";
 
 /** What can be asked of an engine. */
@@ -25,6 +27,8 @@ export type Call =
       readonly isOfLeader: boolean;
       readonly told?: Members;
     }
+  /** All nodes of the cluster that are known. */
+  | { readonly call: "meet"; readonly nodes: readonly Address[] }
   | { readonly call: "close" };
 
 /** Carries calls out, and tells events: here, in a Worker, or in the nodes of a cluster. */
@@ -36,9 +40,6 @@ export interface Carrier {
   /** Closes it; fulfilled when the server has taken the holds back, or the time for that is over. */
   close(): Promise<void>;
 }
-
-/** A connection up to LOCK.SERVER, within so many milliseconds. Throws NoLine. */
-export type Finder = (within: number) => Promise<Line>;
 
 /** The longest time of a timer. */
 const LONGEST_TIMER = 2 ** 31 - 1;
@@ -55,7 +56,7 @@ export class Engine implements Carrier {
   onVouched: (vouched: Span) => void = () => {};
 
   readonly #core: Core;
-  readonly #find: Finder;
+  readonly #finder: Finder;
   readonly #tell: (event: Event) => void;
   #line: Line | undefined;
   /** Grows with each connection that is ordered or left: what a former one says is not heard. */
@@ -66,9 +67,9 @@ export class Engine implements Carrier {
   #isScheduled = false;
   #closed: (() => void)[] = [];
 
-  constructor(settings: Settings, find: Finder, tell: (event: Event) => void) {
+  constructor(settings: Settings, finder: Finder, tell: (event: Event) => void) {
     this.#core = new Core(clocks(), { ...settings, bootClock });
-    this.#find = find;
+    this.#finder = finder;
     this.#tell = tell;
   }
 
@@ -105,6 +106,9 @@ export class Engine implements Carrier {
         break;
       case "endPresence":
         core.endPresence(call.id);
+        break;
+      case "meet":
+        this.#finder.meet?.(call.nodes);
         break;
       case "close":
         core.close();
@@ -203,7 +207,7 @@ export class Engine implements Carrier {
 
   async #connect(number: number): Promise<void> {
     try {
-      const line = await this.#find(this.#core.connectWithin);
+      const line = await this.#finder.find(this.#core.connectWithin, this.#core.slot);
       if (number !== this.#number) return line.leave();
       this.#begin(line, number);
     } catch (error) {
@@ -226,6 +230,7 @@ export class Engine implements Carrier {
       this.#core.broke();
       this.#settle();
     };
+    if (line.met) this.#tell({ kind: "met", ...line.met });
     this.#core.now = clocks();
     this.#core.connected("path" in line.address.endpoint);
     this.#settle();

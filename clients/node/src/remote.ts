@@ -108,7 +108,7 @@ export class Remote implements Carrier {
     // What it says is of before the calls that it has not seen.
     if (calls === this.#calls) this.#keepAlive(isWanted || this.#closed.length > 0);
     if (event === undefined) return;
-    if (event.kind !== "warning") this.#note(event.id, event.kind, lease);
+    if ("id" in event) this.#note(event.id, event.kind, lease);
     this.#tell(event);
   }
 

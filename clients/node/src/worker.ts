@@ -4,7 +4,7 @@ import { workerData } from "node:worker_threads";
 import { clocks } from "./clock.js";
 import { type Call, Engine } from "./engine.js";
 import type { Event } from "./events.js";
-import { find } from "./servers.js";
+import { finderOf } from "./servers.js";
 import { ALIVE, type Message, VOUCHED_BOOT, VOUCHED_MONO, VOUCHED_MS, type WorkerData } from "./worker-data.js";
 
 const { config, port, shared, maxBlock } = workerData as WorkerData;
@@ -20,11 +20,7 @@ const tell = (event: Event) => {
   const isOfLease = event.kind === "granted" || event.kind === "extended";
   say({ event, lease: isOfLease ? engine.leaseOf(event.id) : undefined });
 };
-const engine = new Engine(
-  { ...config.settings, isProgramAlive },
-  (within) => find(config.servers, config.name, within),
-  tell,
-);
+const engine = new Engine({ ...config.settings, isProgramAlive }, finderOf(config), tell);
 engine.onVouched = ({ from, ms }) => {
   fields[VOUCHED_MONO] = from.mono;
   fields[VOUCHED_BOOT] = from.boot;

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Core } from "../src/core.js";
 import { ErrorReply, Push } from "../src/resp.js";
+import { slot } from "../src/slot.js";
 
 /** A core with a session, and what it says. */
 function connected(): Core {
@@ -54,6 +55,24 @@ test("two extensions at once are both told of, also over a break and by a loss",
   core.extend("a", 1000);
   core.recv(new ErrorReply("NOTHELD no"));
   assert.deepEqual(told(core), ["lost", "LOST", "LOST"]);
+});
+
+test("the node is found by the slot of what it holds, before all that is wanted of it (P-CLUSTER-6)", () => {
+  const core = connected();
+  assert.equal(core.slot, undefined);
+  core.presence("p", "members:{moved}:");
+  assert.equal(core.slot, slot("moved"));
+  core.watch("w", ["away"]);
+  assert.equal(core.slot, slot("away"));
+  core.acquire("a", { keys: ["a"] });
+  assert.equal(core.slot, slot("a"));
+  core.acquire("b", { keys: ["b"] });
+  core.acquire("c", { keys: ["c"] });
+  for (const reply of [["", []], "NOEXIST", null, 7]) core.recv(reply);
+  assert.equal(core.slot, slot("b"));
+  core.release("b", 7);
+  core.broke();
+  assert.equal(core.slot, slot("b"));
 });
 
 test("a candidate whose connection breaks soon stands again after the delay of all attempts (P-RETRY-2)", () => {
