@@ -54,6 +54,8 @@ process.on("exit", () => {
 export class Engine implements Carrier {
   /** Called before the events of the same moment are told. */
   onVouched: (vouched: Span) => void = () => {};
+  /** Nobody holds, waits or watches any more. */
+  onIdle: () => void = () => {};
 
   readonly #core: Core;
   readonly #finder: Finder;
@@ -65,6 +67,7 @@ export class Engine implements Carrier {
   /** Events that are not delivered yet, in order. */
   readonly #untold = new Set<Event>();
   #isScheduled = false;
+  #wasWanted = false;
   #closed: (() => void)[] = [];
 
   constructor(settings: Settings, finder: Finder, tell: (event: Event) => void) {
@@ -177,6 +180,9 @@ export class Engine implements Carrier {
       this.#tell(event);
     }
     for (const order of orders) this.#carryOut(order); // P-FENCE-9
+    const isIdle = this.#wasWanted && !core.isWanted;
+    this.#wasWanted = core.isWanted;
+    if (isIdle) this.onIdle();
     if (!core.isOver) return;
     clearTimeout(this.#timer); // It may be that of a request that has ended.
     open.delete(this);

@@ -26,12 +26,13 @@ engine.onVouched = ({ from, ms }) => {
   fields[VOUCHED_BOOT] = from.boot;
   fields[VOUCHED_MS] = ms;
 };
+engine.onIdle = () => say({}); // There are releases of which nobody is told.
 
 port.on("message", async (call: Call) => {
   calls += 1;
   if (call.call !== "close") {
     engine.do(call);
-    // A call that nothing follows, such as the end of a watch.
+    // A call that changes nothing.
     if (!engine.isWanted) say({});
     return;
   }
