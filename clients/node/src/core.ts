@@ -637,7 +637,11 @@ export class Core {
     const isKept = requests.some(({ phase }) => phase === "kept" || phase === "extending");
     if (!isKept) return [["SESSION.END"]];
     const others = requests.filter(({ phase }) => phase === "held" || phase === "releasing");
-    return [...others.flatMap((each) => each.keys.map((key) => each.releaseOf(key))), ["SESSION.DETACH"]];
+    const releases = others.flatMap((each) => {
+      const asking = each.terms.asking ? [["ASKING"]] : []; // P-CLUSTER-4
+      return each.keys.flatMap((key) => [...asking, each.releaseOf(key)]);
+    });
+    return [...releases, ["SESSION.DETACH"]];
   }
 
   /** What to write at the end of the program, when no answer can be waited for (P-REL-10). */

@@ -123,6 +123,21 @@ test("a candidate that is lost by a refusal of LOCK.MINE may be given up before 
   assert.deepEqual(told(core), ["granted", "lost", "over"]);
 });
 
+test("what was granted after an ASK is released with ASKING, also when the client parts from it (P-CLUSTER-4)", () => {
+  const core = connected();
+  core.acquire("a", { keys: ["k"], asking: true });
+  for (const reply of ["OK", 7]) core.recv(reply);
+  core.acquire("b", { keys: ["l"], atLeast: 5000 });
+  core.recv(8);
+  core.release("b");
+  core.recv(1);
+  words(core);
+  const parting = [["ASKING"], ["LOCK.RELEASE", "k", "OWNER", ".1", "ALL"], ["SESSION.DETACH"]];
+  assert.deepEqual(core.farewell(), parting);
+  core.close();
+  assert.deepEqual(core.out, parting);
+});
+
 test("what is kept while its extension is unanswered outlives a close", () => {
   const core = connected();
   core.acquire("a", { keys: ["k"], atLeast: 5000 });

@@ -7,6 +7,7 @@ import { Socket } from "node:net";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { promisify } from "node:util";
+import type { Call } from "../src/engine.js";
 import type { Event } from "../src/events.js";
 import {
   Closed,
@@ -549,6 +550,25 @@ describe("on one server", () => {
     await eventually("it has left", async () => kinds() === "granted,released");
     await remote.close();
     assert.equal(kinds(), "granted,released");
+    await server.free();
+  });
+
+  test("a candidate whose Worker fails while it leads stands no more", async () => {
+    const told: Event[] = [];
+    const remote = new Remote(configOf([server.url], {}), 30_000, (event) => told.push(event));
+    remote.do({ call: "acquire", id: 1, terms: { keys: ["lead"], temporary: "ann", elect: true } });
+    await eventually("it leads", async () => told.length === 1);
+    remote.do({ call: "watch", id: 2 } as unknown as Call); // The engine throws.
+    await eventually("the Worker has ended", async () => told.length === 4);
+    assert.deepEqual(
+      told.map((event) => "id" in event && [event.id, event.kind]),
+      [
+        [1, "granted"],
+        [1, "lost"],
+        [1, "refused"],
+        [2, "ended"],
+      ],
+    );
     await server.free();
   });
 
