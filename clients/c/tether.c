@@ -872,7 +872,7 @@ static void say_not_held(tether_lock *lock, bool is_check) {
     tell(lock->t, lock, NULL, (tether_event){.kind = kind, .error = "lost", .code = "LOST"});
 }
 
-/* Each call has its answer (P-LEASE-1), also where that of the server would come after the handle's last event. */
+/* Each call has its answer (P-LEASE-1), though that of the server comes too late. */
 static void end_errands(tether_lock *lock) {
     EACH(at, &lock->request->errands) {
         struct errand *errand = AT(struct errand, link, at);
@@ -895,7 +895,6 @@ static void say_lost(struct request *request, const char *reason) {
 
 /* The server has nothing left of it. */
 static void settle(struct request *request) {
-    EACH(at, &request->locks) end_errands(AT(tether_lock, other, at));
     tell_last(request, S_RELEASED, (tether_event){.kind = request->is_given_up ? TETHER_OVER : TETHER_RELEASED});
     end(request);
 }
@@ -1217,9 +1216,11 @@ static void compare(tether *t) {
         strcpy(request->looked_for, request->looked_for_next);
         request->looked_for_next[0] = 0;
     }
-    for (size_t at = 0; at < t->found_count; at++)
-        if (t->found[at].by == NULL)
-            release_unclaimed(t, &t->found[at]);
+    for (size_t at = 0; at < t->found_count; at++) { /* A page may be of before what is at its places now (P-SESS-6). */
+        const struct found *found = &t->found[at];
+        if (found->by == NULL && first_at(t, found->is_temporary, found->key, found->label) == NULL)
+            release_unclaimed(t, found);
+    }
 }
 
 static void page_of_mine(struct command *command, const redisReply *reply);
@@ -2010,17 +2011,17 @@ tether_lock *tether_settp(tether *t, tether_bytes key, tether_bytes value, const
 static void release(tether_lock *lock, bool is_told) {
     struct request *request = lock->request;
     bool is_last = request && request->locks.next->next == &request->locks;
-    if (request && request->phase == HELD && !is_last) {
+    if (request)
         end_errands(lock);
+    if (request && request->phase == HELD && !is_last) {
         if (is_told)
             tell(lock->t, lock, NULL, (tether_event){.kind = TETHER_RELEASED});
         finish(lock, S_RELEASED, "");
     } else if (request) {
         lock->state = S_RELEASED; /* P-REL-9 */
-        if (!is_told) {
-            end_errands(lock);
+        if (!is_told)
             finish(lock, S_RELEASED, "");
-        }
+        forget_errands(request);
         if (request->phase == HELD)
             send_releases(request);
         else
