@@ -148,7 +148,8 @@ export class Held implements AsyncDisposable {
         return false;
       case "not_extended":
       case "not_checked": {
-        const error = event.error === "lost" && this.#lost ? this.#lost : errorOf(event, this.name);
+        const lost = this.#lost ?? (this.#isReleased ? new Lost("released", this.name) : undefined);
+        const error = event.error === "lost" && lost ? lost : errorOf(event, this.name);
         this.#errands[event.kind === "not_extended" ? "extend" : "checkServer"].shift()?.reject(error);
         return false;
       }
