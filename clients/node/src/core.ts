@@ -1295,7 +1295,11 @@ export class Core {
     } else if (isForNow) {
       this.#tryAgain(() => this.#look(mine.reason, mine.held));
     } else {
-      for (const request of mine.held) if (request.phase === "held") this.#lose(request, mine.reason, []);
+      const again = this.#lookAgain;
+      this.#lookAgain = undefined;
+      for (const { held, reason } of again ? [mine, again] : [mine]) {
+        for (const request of held) if (request.phase === "held") this.#lose(request, reason, []);
+      }
     }
   }
 

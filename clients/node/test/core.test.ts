@@ -123,6 +123,20 @@ test("a candidate that is lost by a refusal of LOCK.MINE may be given up before 
   assert.deepEqual(told(core), ["granted", "lost", "over"]);
 });
 
+test("a loss behind a page of LOCK.MINE is told also if the next page is refused (P-LOSS-4)", () => {
+  const core = connected();
+  core.acquire("a", { keys: ["k"], owner: "x" });
+  core.recv(7);
+  core.recv(new Push(["lock", "new", "LOST deleted x"]));
+  core.recv(["9", []]);
+  core.acquire("b", { keys: ["l"], owner: "x" });
+  core.recv(new Push(["lock", "l", "8 x"]));
+  core.recv(new Push(["lock", "newer", "LOST expired x"]));
+  core.recv(new ErrorReply("NOPERM no"));
+  const reasons = core.events.map((event) => ("reason" in event ? event.reason : event.kind));
+  assert.deepEqual(reasons, ["granted", "granted", "deleted", "expired"]);
+});
+
 test("what was granted after an ASK is released with ASKING, also when the client parts from it (P-CLUSTER-4)", () => {
   const core = connected();
   core.acquire("a", { keys: ["k"], asking: true });
