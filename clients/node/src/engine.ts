@@ -77,6 +77,7 @@ export class Engine implements Carrier {
   }
 
   do(call: Call): void {
+    if (call.call === "meet") return this.#finder.meet?.(call.nodes);
     const core = this.#core;
     core.now = clocks();
     // What is over by the clocks is over before the call, also if no timer has run.
@@ -109,9 +110,6 @@ export class Engine implements Carrier {
         break;
       case "endPresence":
         core.endPresence(call.id);
-        break;
-      case "meet":
-        this.#finder.meet?.(call.nodes);
         break;
       case "close":
         core.close();
