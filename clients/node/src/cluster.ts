@@ -46,7 +46,7 @@ export class Cluster implements Carrier {
   readonly #tell: Tell;
   /** The first one is asked for slots of which nothing is known. */
   readonly #nodes: Node[] = [];
-  /** Those of the user's URLs, and all that the last node named to which a connection was made, and MOVED since. */
+  /** The nodes of the user's URLs, those that the last connected node named, and those that MOVED has named since. */
   #known: Map<string, Address>;
   readonly #slots = new Map<number, Node>();
   readonly #asked = new Map<Id, Asked>();

@@ -46,11 +46,13 @@ async function find(servers: Servers, name: Bytes, within: number): Promise<Line
 /** Finds a node of a cluster where it was last; if that is away, where its slot is now (P-CLUSTER-6). */
 class NodeFinder implements Finder {
   #address: Address;
+  /** What the cluster calls that. */
+  #at: Address;
   readonly #name: Bytes;
   #nodes: readonly Address[] = [];
 
   constructor(address: Address, name: Bytes) {
-    this.#address = address;
+    this.#address = this.#at = address;
     this.#name = name;
   }
 
@@ -61,18 +63,20 @@ class NodeFinder implements Finder {
   async find(within: number, slot: number | undefined): Promise<Line> {
     const line = await this.#find(within, slot);
     this.#address = line.address;
+    this.#at = line.met?.at ?? line.address;
     return line;
   }
 
   async #find(within: number, slot: number | undefined): Promise<Line> {
     const last = this.#address;
-    const others = this.#nodes.filter((node) => nameOf(node.endpoint) !== nameOf(last.endpoint));
+    const former = new Set([last, this.#at].map(({ endpoint }) => nameOf(endpoint)));
+    const others = this.#nodes.filter(({ endpoint }) => !former.has(nameOf(endpoint)));
     if (slot === undefined || others.length === 0) return limited(within, (signal) => this.#reach(last, signal));
     try {
       return await limited(within / 2, (signal) => this.#reach(last, signal));
     } catch (error) {
       if (!(error instanceof NoLine) || error.why.error !== "unreachable") throw error;
-      const owner = await limited(within / 4, (signal) => askForOwner(others, slot, last, signal));
+      const owner = await limited(within / 4, (signal) => askForOwner(others, slot, former, signal));
       if (owner === undefined) throw error;
       return limited(within / 4, (signal) => this.#reach(owner, signal));
     }
@@ -117,13 +121,13 @@ function rangesOf(slots: Frame | undefined, answering: Address): Range[] {
 async function askForOwner(
   nodes: readonly Address[],
   slot: number,
-  former: Address,
+  former: ReadonlySet<string>,
   signal: AbortSignal,
 ): Promise<Address | undefined> {
   const ask = async (node: Address): Promise<Address> => {
     const ranges = rangesOf(await askOnce(node, ["CLUSTER", "SLOTS"], signal), node);
     const owner = ranges.find(({ first, last }) => first <= slot && slot <= last)?.nodes[0]?.address;
-    if (owner && nameOf(owner.endpoint) !== nameOf(former.endpoint)) return owner;
+    if (owner && !former.has(nameOf(owner.endpoint))) return owner;
     throw new NoLine(failure("unreachable", "no other node has the slot"));
   };
   return Promise.any(nodes.map(ask)).catch(() => undefined);

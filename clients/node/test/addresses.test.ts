@@ -338,7 +338,7 @@ test("a failover of the node that the client was opened at loses no lock, and it
     const keys = (at: number) => keysOf((slot) => Math.min(2, Math.floor(slot / 5461)) === at);
     const [ours, theirs] = [keys(0), keys(1)];
     const clients = [{}, { worker: true }].map(
-      (options) => new Locks(one.url, { cluster: true, grace: 60_000, ...options }),
+      (options) => new Locks(`redis://localhost:${one.port}`, { cluster: true, grace: 60_000, ...options }),
     );
     const held = await Promise.all(clients.map((locks) => locks.lock(next(ours)).acquire()));
     await eventually("the replica has the grants", async () => {
