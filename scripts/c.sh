@@ -73,7 +73,7 @@ vectors() {
     for file in clients/protocol/vectors/*.json; do
         case $file in */schema.json | */preludes.json) ;; *) files+=("$file") ;; esac
     done
-    "$ROOT/vectors" clients/protocol/vectors/preludes.json "${files[@]}"
+    "$ROOT/vectors" clients/protocol/vectors/preludes.json "${files[@]}" "$SOURCES/tests/vectors.json"
 }
 
 # One line in cargo's form for several, which are shown without its first word, so that .ci/run does not count them twice.

@@ -216,7 +216,6 @@ struct request {
     int references; /* t->requests, and commands without an answer */
     enum phase phase;
     bool is_temporary, is_named, is_given_up, was_granted, has_waited;
-    bool is_doubtful; /* of the check whose answers come in, one was a refusal */
     tether_terms terms;
     tether_bytes label, value, task;
     struct stamp began, lease_from;
@@ -226,18 +225,21 @@ struct request {
     char early[WORD];               /* the reason of a loss before the grant (P-LOSS-5) */
     /* It is lost for this reason, if LOCK.MINE does not list it; and likewise the LOCK.MINE after that. */
     char looked_for[WORD], looked_for_next[WORD];
-    struct link extensions; /* without an answer, in their order */
-    bool has_name;          /* else SEQ is to name it: it has no place yet */
+    struct link errands; /* in the order of the calls */
+    bool has_name;       /* else SEQ is to name it: it has no place yet */
     size_t count;
     struct place places[];
 };
 
 enum state { S_WAITING, S_HELD, S_REFUSED, S_RELEASED, S_LOST };
 
-struct extension {
+/* What a handle asked the server about its hold: an answer for each key is to come. */
+struct errand {
     struct link link;
+    tether_lock *lock; /* NULL: it was answered already. An extension may have been carried out all the same */
     int number;
     size_t left; /* keys */
+    bool is_check;
     double lease;
     struct stamp sent;
 };
@@ -351,7 +353,7 @@ struct tether {
     double connect_after, retry_after;
     int failed, refused; /* attempts to connect; commands in a row that were refused */
     unsigned long long labels;
-    int extensions; /* so many were sent */
+    int errands; /* so many were sent */
     bool is_looking, is_to_look;
     struct found *found;
     size_t found_count;
@@ -443,17 +445,17 @@ static void tell_last(struct request *request, enum state state, tether_event sa
     }
 }
 
-static void free_extension(struct extension *extension) {
-    take_off(&extension->link);
-    hi_free(extension);
+static void free_errand(struct errand *errand) {
+    take_off(&errand->link);
+    hi_free(errand);
 }
 
-static void forget_extensions(struct request *request) {
-    EACH(at, &request->extensions) free_extension(AT(struct extension, link, at));
+static void forget_errands(struct request *request) {
+    EACH(at, &request->errands) free_errand(AT(struct errand, link, at));
 }
 
 static void free_request(struct request *request) {
-    forget_extensions(request);
+    forget_errands(request);
     for (size_t at = 0; at < request->count; at++)
         discard(request->places[at].key);
     discard(request->label);
@@ -865,19 +867,30 @@ static void end(struct request *request) {
     let_go(request);
 }
 
-static void say_not_extended(struct request *request, tether_lock *lock) {
-    EACH(at, &request->extensions)
-    tell(request->t, lock, NULL, (tether_event){.kind = TETHER_NOT_EXTENDED, .error = "lost", .code = "LOST"});
+static void say_not_held(tether_lock *lock, bool is_check) {
+    tether_kind kind = is_check ? TETHER_NOT_CHECKED : TETHER_NOT_EXTENDED;
+    tell(lock->t, lock, NULL, (tether_event){.kind = kind, .error = "lost", .code = "LOST"});
+}
+
+/* Each call has its answer (P-LEASE-1), though that of the server comes too late. */
+static void end_errands(tether_lock *lock) {
+    EACH(at, &lock->request->errands) {
+        struct errand *errand = AT(struct errand, link, at);
+        if (errand->lock != lock)
+            continue;
+        say_not_held(lock, errand->is_check);
+        errand->lock = NULL;
+    }
 }
 
 static void say_lost(struct request *request, const char *reason) {
     EACH(at, &request->locks) {
         tether_lock *lock = AT(tether_lock, other, at);
         tell(request->t, lock, NULL, (tether_event){.kind = TETHER_LOST, .token = request->token, .code = reason});
-        say_not_extended(request, lock);
+        end_errands(lock);
         finish(lock, S_LOST, reason);
     }
-    forget_extensions(request);
+    forget_errands(request);
 }
 
 /* The server has nothing left of it. */
@@ -1203,9 +1216,11 @@ static void compare(tether *t) {
         strcpy(request->looked_for, request->looked_for_next);
         request->looked_for_next[0] = 0;
     }
-    for (size_t at = 0; at < t->found_count; at++)
-        if (t->found[at].by == NULL)
-            release_unclaimed(t, &t->found[at]);
+    for (size_t at = 0; at < t->found_count; at++) { /* A page may be of before what is at its places now (P-SESS-6). */
+        const struct found *found = &t->found[at];
+        if (found->by == NULL && first_at(t, found->is_temporary, found->key, found->label) == NULL)
+            release_unclaimed(t, found);
+    }
 }
 
 static void page_of_mine(struct command *command, const redisReply *reply);
@@ -1220,6 +1235,12 @@ static void look(tether *t) {
 }
 
 static void mine_refused(tether *t, const redisReply *reply) {
+    EACH(at, &t->requests) { /* The next LOCK.MINE is of after these losses, and there is none after a final error. */
+        struct request *request = AT(struct request, link, at);
+        if (request->looked_for[0] == 0)
+            strcpy(request->looked_for, request->looked_for_next);
+        request->looked_for_next[0] = 0;
+    }
     if (kind_of(code_of(reply)) == MOMENTARY) {
         t->is_to_look = true;
         try_again(t);
@@ -1231,6 +1252,7 @@ static void mine_refused(tether *t, const redisReply *reply) {
             lose(request, request->looked_for);
         request->looked_for[0] = 0;
     }
+    t->is_to_look = false;
 }
 
 static void page_of_mine(struct command *command, const redisReply *reply) {
@@ -1744,9 +1766,10 @@ static double lease_left(const struct request *request) {
         return left;
     if (request->lease > 0)
         left = request->lease - elapsed(request->t, request->lease_from);
-    EACH(at, &request->extensions) { /* P-LEASE-2: each may have been carried out */
-        const struct extension *extension = AT(struct extension, link, at);
-        left = fmin(left, extension->lease - elapsed(request->t, extension->sent));
+    EACH(at, &request->errands) { /* P-LEASE-2: each extension may have been carried out */
+        const struct errand *errand = AT(struct errand, link, at);
+        if (!errand->is_check)
+            left = fmin(left, errand->lease - elapsed(request->t, errand->sent));
     }
     return left;
 }
@@ -1835,7 +1858,7 @@ static struct request *new_request(tether *t, const tether_bytes *keys, size_t c
     struct request *request = zeroed(sizeof *request + count * sizeof *request->places);
     list_init(&request->link);
     list_init(&request->locks);
-    list_init(&request->extensions);
+    list_init(&request->errands);
     request->has_name = !terms->seq;
     request->t = t;
     request->references = 1;
@@ -1988,6 +2011,8 @@ tether_lock *tether_settp(tether *t, tether_bytes key, tether_bytes value, const
 static void release(tether_lock *lock, bool is_told) {
     struct request *request = lock->request;
     bool is_last = request && request->locks.next->next == &request->locks;
+    if (request)
+        end_errands(lock);
     if (request && request->phase == HELD && !is_last) {
         if (is_told)
             tell(lock->t, lock, NULL, (tether_event){.kind = TETHER_RELEASED});
@@ -1996,6 +2021,7 @@ static void release(tether_lock *lock, bool is_told) {
         lock->state = S_RELEASED; /* P-REL-9 */
         if (!is_told)
             finish(lock, S_RELEASED, "");
+        forget_errands(request);
         if (request->phase == HELD)
             send_releases(request);
         else
@@ -2042,95 +2068,92 @@ const char *tether_check(const tether_lock *lock) {
 
 long long tether_token(const tether_lock *lock) { return lock->token; }
 
-static void extended(struct command *command, const redisReply *reply) {
-    struct request *request = command->request;
-    struct extension *extension = NULL;
-    char code[WORD];
-    EACH(at, &request->extensions) {
-        if (AT(struct extension, link, at)->number == command->number)
-            extension = AT(struct extension, link, at);
+static struct errand *errand_of(const struct command *command) {
+    EACH(at, &command->request->errands) {
+        struct errand *errand = AT(struct errand, link, at);
+        if (errand->number == command->number)
+            return errand;
     }
-    if (request->phase != HELD || extension == NULL)
+    return NULL;
+}
+
+static void answer(struct errand *errand, tether_event said) {
+    if (errand->lock)
+        tell(errand->lock->t, errand->lock, NULL, said);
+    errand->lock = NULL;
+}
+
+static void errand_answered(struct command *command, const redisReply *reply) {
+    struct request *request = command->request;
+    struct errand *errand = errand_of(command);
+    char code[WORD];
+    if (errand == NULL)
         return;
     set_word(code, code_of(reply));
-    if (strcmp(code, "NOTHELD") == 0) { /* Its key was renamed (P-LEASE-3). */
-        lose_place(command->place, "deleted");
+    bool is_check = errand->is_check;
+    if (strcmp(code, is_check ? "STALE" : "NOTHELD") == 0) { /* Its key was renamed (P-LEASE-3). */
+        lose_place(command->place, is_check ? "stale" : "deleted");
         look(command->t);
         return;
     }
+    errand->left--;
     if (is_error(reply)) {
-        free_extension(extension);
-        tell_all(request,
-                 (tether_event){.kind = TETHER_NOT_EXTENDED, .error = "refused", .code = code, .text = reply->str});
+        tether_kind kind = is_check ? TETHER_NOT_CHECKED : TETHER_NOT_EXTENDED;
+        answer(errand, (tether_event){.kind = kind, .error = "refused", .code = code, .text = reply->str});
+    }
+    if (errand->left > 0 && (is_check || !is_error(reply)))
+        return;
+    if (!is_check && !is_error(reply)) {
+        request->lease = errand->lease;
+        request->lease_from = command->sent;
+    }
+    answer(errand, (tether_event){.kind = is_check ? TETHER_CHECKED : TETHER_EXTENDED});
+    free_errand(errand);
+}
+
+/* P-LEASE-1, P-GUARD-2: a command for each key. */
+static void send_errand(tether_lock *lock, bool is_check, double lease) {
+    struct request *request = lock->request;
+    tether *t = lock->t;
+    if (request == NULL || request->phase != HELD) {
+        say_not_held(lock, is_check);
         return;
     }
-    if (--extension->left > 0)
-        return;
-    request->lease = extension->lease;
-    request->lease_from = command->sent;
-    free_extension(extension);
-    tell_all(request, (tether_event){.kind = TETHER_EXTENDED});
+    struct errand *errand = zeroed(sizeof *errand);
+    append(&request->errands, &errand->link);
+    errand->lock = lock;
+    errand->number = ++t->errands;
+    errand->left = request->count;
+    errand->is_check = is_check;
+    errand->lease = lease;
+    errand->sent = t->now;
+    for (size_t at = 0; at < request->count; at++) {
+        struct words words = {0};
+        add_text(&words, is_check ? "LOCK.CHECK" : "LOCK.EXTEND");
+        add(&words, request->places[at].key);
+        if (is_check) {
+            add_number(&words, request->token);
+        } else {
+            add_time(&words, lease);
+            add_owner(&words, request);
+        }
+        struct command *command = send_words(t, &words, errand_answered);
+        about(command, request, &request->places[at]);
+        command->number = errand->number;
+    }
 }
 
 void tether_extend(tether_lock *lock, double lease) {
     tether *t = lock->t;
     enter_call(t);
-    struct request *request = lock->request;
-    if (request == NULL || request->phase != HELD) {
-        tell(t, lock, NULL, (tether_event){.kind = TETHER_NOT_EXTENDED, .error = "lost", .code = "LOST"});
-    } else {
-        struct extension *extension = zeroed(sizeof *extension);
-        append(&request->extensions, &extension->link);
-        extension->number = ++t->extensions;
-        extension->left = request->count;
-        extension->lease = lease;
-        extension->sent = t->now;
-        for (size_t at = 0; at < request->count; at++) {
-            struct words words = {0};
-            add_text(&words, "LOCK.EXTEND");
-            add(&words, request->places[at].key);
-            add_time(&words, lease);
-            add_owner(&words, request);
-            struct command *command = send_words(t, &words, extended);
-            about(command, request, &request->places[at]);
-            command->number = extension->number;
-        }
-    }
+    send_errand(lock, false, lease);
     leave(t);
 }
 
-/* The answers of one check come one after the other, in the order of the keys. */
-static void checked(struct command *command, const redisReply *reply) {
-    struct request *request = command->request;
-    bool was_doubtful = request->is_doubtful && command->place != request->places;
-    char code[WORD];
-    set_word(code, code_of(reply));
-    if (request->phase != HELD)
-        return;
-    request->is_doubtful = was_doubtful || is_error(reply);
-    if (strcmp(code, "STALE") == 0) { /* Perhaps its key was renamed, as in P-LEASE-3. */
-        lose_place(command->place, "stale");
-        look(command->t);
-    } else if (is_error(reply) && !was_doubtful) {
-        tell_all(request,
-                 (tether_event){.kind = TETHER_NOT_CHECKED, .error = "refused", .code = code, .text = reply->str});
-    } else if (!request->is_doubtful && command->place == &request->places[request->count - 1]) {
-        tell_all(request, (tether_event){.kind = TETHER_CHECKED});
-    }
-}
-
-/* P-GUARD-2 */
 void tether_check_server(tether_lock *lock) {
     tether *t = lock->t;
     enter_call(t);
-    struct request *request = lock->request;
-    for (size_t at = 0; request && request->phase == HELD && at < request->count; at++) {
-        struct words words = {0};
-        add_text(&words, "LOCK.CHECK");
-        add(&words, request->places[at].key);
-        add_number(&words, request->token);
-        about(send_words(t, &words, checked), request, &request->places[at]);
-    }
+    send_errand(lock, true, 0);
     leave(t);
 }
 
@@ -2218,9 +2241,9 @@ static void free_watch(tether_watch *watch) {
 
 void tether_unwatch(tether_watch *watch) {
     tether *t = watch->t;
+    enter(t); /* in a forked child, this ends the watch and frees what it is of */
     struct watched *watched = watch->watched;
     struct prefix *prefix = watch->prefix;
-    enter(t);
     forget_events(t, NULL, watch);
     free_watch(watch);
     if (watched && is_empty(&watched->watches)) {

@@ -61,9 +61,9 @@ typedef enum {
     TETHER_RELEASED,     /* the server accepted the release */
     TETHER_OVER,         /* it was released before it was granted, and the server has nothing left of it */
     TETHER_EXTENDED,     /* the lease counts anew */
-    TETHER_NOT_EXTENDED, /* `error`, `code`, `text`; of a hold that was lost it follows LOST */
+    TETHER_NOT_EXTENDED, /* `error`, `code`, `text`; of a hold that is lost it follows LOST */
     TETHER_CHECKED,      /* by tether_check_server: the server has this hold */
-    TETHER_NOT_CHECKED,  /* the server could not say: `error`, `code`, `text` */
+    TETHER_NOT_CHECKED,  /* likewise, or the server could not say */
     /* Of a watch of a key: first one of these two, and then ADDED and DELETED in turn. `key` */
     TETHER_EXISTS,
     TETHER_MISSING,
@@ -153,9 +153,10 @@ void tether_forget(tether_lock *lock);
 const char *tether_check(const tether_lock *lock);
 /* Of the grant, else 0. */
 long long tether_token(const tether_lock *lock);
-/* EXTENDED or NOT_EXTENDED follows each call, in their order. */
+/* EXTENDED or NOT_EXTENDED follows each call, in their order; `error` is "lost" if the hold ended before that. */
 void tether_extend(tether_lock *lock, double lease);
-/* Asks the server whether the hold is current: CHECKED, NOT_CHECKED or LOST follow. */
+/* Asks the server whether the hold is current: CHECKED or NOT_CHECKED follows each call, as with tether_extend. A hold
+ * that the server does not have is lost. */
 void tether_check_server(tether_lock *lock);
 /* Sends the command on the caller's connection for data, to be run only while the hold is current (LOCK.GUARD). False:
  * it is not held, and nothing was sent. A reply for which tether_is_stale is true: the hold is lost, and nothing was

@@ -1,5 +1,6 @@
 /* Whatever a server may say to whatever a user may call: fuzz [SEED [STEPS]]. No server: the core alone, with
- * sanitizers. A handle must hear nothing after its last event, and GRANTED at most once. */
+ * sanitizers. A handle must hear GRANTED at most once, one answer to each call, and else nothing after its last event.
+ */
 #include "../tether.c"
 #include <stdarg.h>
 
@@ -9,6 +10,7 @@ struct user {
     tether_lock *lock;
     tether_watch *watch;
     bool is_granted, is_over;
+    int asked; /* calls without an answer */
 };
 
 static struct user *users[HANDLES];
@@ -185,7 +187,9 @@ static void heard(struct user *user, const tether_event *event) {
     tether_kind kind = event->kind;
     bool is_last = kind == TETHER_REFUSED || kind == TETHER_LOST || kind == TETHER_RELEASED || kind == TETHER_OVER ||
                    kind == TETHER_ENDED;
-    if ((user->is_over && kind != TETHER_NOT_EXTENDED) || (user->is_granted && kind == TETHER_GRANTED))
+    bool is_answer =
+        kind == TETHER_EXTENDED || kind == TETHER_NOT_EXTENDED || kind == TETHER_CHECKED || kind == TETHER_NOT_CHECKED;
+    if ((user->is_over && !is_answer) || (user->is_granted && kind == TETHER_GRANTED) || (is_answer && !user->asked--))
         abort();
     user->is_granted |= kind == TETHER_GRANTED;
     user->is_over |= is_last;
@@ -248,6 +252,14 @@ static tether_lock *any_lock(void) {
     return NULL;
 }
 
+static void ask_about(tether_lock *lock) {
+    ((struct user *)lock->user)->asked++;
+    if (dice(2))
+        tether_extend(lock, dice(3000));
+    else
+        tether_check_server(lock);
+}
+
 static void call_any(void) {
     int at = dice(HANDLES);
     tether_lock *lock = any_lock();
@@ -255,10 +267,8 @@ static void call_any(void) {
         ask_any(at);
     else if (lock && dice(4) == 0)
         tether_release(lock);
-    else if (lock && dice(4) == 0)
-        tether_extend(lock, dice(3000));
-    else if (lock && dice(4) == 0)
-        tether_check_server(lock);
+    else if (lock && dice(2) == 0)
+        ask_about(lock);
     else if (lock)
         tether_check(lock);
     if (users[at] && (users[at]->lock || users[at]->watch) && dice(4) == 0)
@@ -291,10 +301,13 @@ static void new_world(void) {
 }
 
 static void end_world(void) {
-    if (dice(2))
+    bool is_closed = dice(2);
+    if (is_closed)
         tether_close(t);
     tether_free(t);
     for (int at = 0; at < HANDLES; at++) {
+        if (is_closed && users[at] && users[at]->asked)
+            abort();
         free(users[at]);
         users[at] = NULL;
     }

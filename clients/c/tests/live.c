@@ -297,14 +297,76 @@ static void check_says_one_thing(void) {
     ask("ACL DELUSER u");
 }
 
+static int answers(const struct heard *heard) {
+    return heard->times[TETHER_EXTENDED] + heard->times[TETHER_NOT_EXTENDED] + heard->times[TETHER_CHECKED] +
+           heard->times[TETHER_NOT_CHECKED];
+}
+
+/* Each call that asks the server about a hold has one answer, told to who called, also where a release overtakes it. */
+static void each_errand_is_answered(void) {
+    const tether_bytes owner = tether_text("me"), keys[] = {tether_text("k"), tether_text("l")};
+    const tether_terms again = {.wait = TETHER_FOREVER, .reentrant = true, .owner = &owner};
+    for (int is_lost = 0; is_lost < 2; is_lost++) {
+        struct heard heard = {0};
+        tether_lock *held = tether_acquire_all(t, keys, 2, &for_ever, on_lock, &heard);
+        until(&heard, TETHER_GRANTED);
+        tether_extend(held, 60000);
+        tether_check_server(held);
+        tether_extend(held, 60000);
+        if (is_lost)
+            ask("DEL k");
+        else
+            tether_release(held);
+        until(&heard, is_lost ? TETHER_LOST : TETHER_RELEASED);
+        assert(answers(&heard) == 3);
+        tether_check_server(held);
+        tether_extend(held, 60000);
+        assert(answers(&heard) == 5 && strcmp(heard.last.error, "lost") == 0);
+    }
+    struct heard outer = {0}, inner = {0}, third = {0};
+    tether_lock *first = tether_acquire(t, keys[0], &again, on_lock, &outer);
+    until(&outer, TETHER_GRANTED);
+    tether_lock *second = tether_acquire(t, keys[0], &again, on_lock, &inner);
+    tether_lock *last = tether_acquire(t, keys[0], &again, on_lock, &third);
+    tether_extend(second, 60000);
+    tether_check_server(second);
+    tether_release(second); /* the others hold it still */
+    assert(inner.times[TETHER_NOT_EXTENDED] == 1 && inner.times[TETHER_NOT_CHECKED] == 1);
+    assert(inner.last.kind == TETHER_RELEASED);
+    tether_extend(last, 60000);
+    tether_forget(last);
+    tether_check_server(first);
+    until(&outer, TETHER_CHECKED);
+    assert(answers(&outer) == 1 && answers(&inner) == 2 && answers(&third) == 0);
+}
+
 static void in_child(void) { tether_forked(t); }
+
+static void ends_well(pid_t child) {
+    int status;
+    waitpid(child, &status, 0);
+    assert(status == 0);
+}
 
 /* The parent's lock stays, and ends with the parent although the child lives (conform: fork). */
 static void child_has_nothing(void) {
-    struct heard heard = {0}, refused = {0};
+    struct heard heard = {0}, refused = {0}, watched[2] = {{{0}, "", "", "", 0, {0}}, {{0}, "", "", "", 0, {0}}};
     pthread_atfork(NULL, NULL, in_child);
     tether_lock *held = tether_acquire(t, tether_text("k"), &for_ever, on_lock, &heard);
+    tether_watch *watches[] = {tether_watch_key(t, tether_text("w"), on_watch, &watched[0]),
+                               tether_presence(t, tether_text("p:"), on_watch, &watched[1])};
     until(&heard, TETHER_GRANTED);
+    until(&watched[0], TETHER_MISSING);
+    for (int at = 0; at < 2; at++) { /* the child's first call ends a watch of the parent's */
+        pid_t child = fork();
+        if (child == 0) {
+            tether_unwatch(watches[at]);
+            bool is_right = watched[at].times[TETHER_ENDED] == 0 && watched[1 - at].times[TETHER_ENDED] == 1;
+            tether_free(t);
+            _exit(is_right ? 0 : 1);
+        }
+        ends_well(child);
+    }
     pid_t child = fork();
     if (child == 0) {
         bool is_right = strcmp(tether_check(held), "fork") == 0;
@@ -315,9 +377,7 @@ static void child_has_nothing(void) {
         tether_free(t);
         _exit(is_right ? 0 : 1);
     }
-    int status;
-    waitpid(child, &status, 0);
-    assert(status == 0);
+    ends_well(child);
     assert(tether_check(held) == NULL && ask("LOCK.INFO k") > 0);
     tether_check_server(held);
     until(&heard, TETHER_CHECKED);
@@ -358,8 +418,8 @@ static void what_is_over_is_not_released(void) {
         if (at == 3)
             tether_acquire(t, tether_text(names[at]), &again, on_lock, &next);
         assert(heard[at].times[TETHER_LOST] == 1 && heard[at].times[TETHER_RELEASED] == 0);
-        assert(heard[at].times[TETHER_NOT_EXTENDED] == (at == 1));
-        assert(at == 1 || strcmp(heard[at].code, reasons[at]) == 0);
+        assert(heard[at].times[TETHER_NOT_EXTENDED] == (at == 1) && heard[at].times[TETHER_NOT_CHECKED] == (at == 2));
+        assert(at == 1 || at == 2 || strcmp(heard[at].code, reasons[at]) == 0);
         assert(next.times[TETHER_GRANTED] == 0);
     }
 }
@@ -373,6 +433,7 @@ static const struct {
              {"stale_is_released", stale_is_released},
              {"check_says_one_thing", check_says_one_thing},
              {"cancels_leave_nobody", cancels_leave_nobody},
+             {"each_errand_is_answered", each_errand_is_answered},
              {"child_has_nothing", child_has_nothing},
              {"what_is_over_is_not_released", what_is_over_is_not_released},
              {"no_server_is_unreachable", no_server_is_unreachable}};

@@ -4,7 +4,7 @@ import { type Carrier, Engine } from "./engine.js";
 import type { Event } from "./events.js";
 import { Remote } from "./remote.js";
 import type { Bytes } from "./resp.js";
-import { find, type Servers } from "./servers.js";
+import { finderOf, type Servers } from "./servers.js";
 
 /** All that a carrier is made of; a Worker can be given it. */
 export interface Config {
@@ -24,5 +24,5 @@ export function carrierOf(config: Config, tell: (event: Event) => void): Carrier
 
 function carrierOfNode(config: Config, tell: (event: Event) => void): Carrier {
   if (config.maxBlock !== undefined) return new Remote(config, config.maxBlock, tell);
-  return new Engine(config.settings, (within) => find(config.servers, config.name, within), tell);
+  return new Engine(config.settings, finderOf(config), tell);
 }

@@ -14,11 +14,17 @@ const SETTLED = 1000;
 type Tell = (event: Event) => void;
 type Begin = Extract<Call, { call: "acquire" | "watch" | "presence" }>;
 
+/** A master that requests were sent to, and where it is: after a failover, its promoted replica. */
+interface Node {
+  readonly carrier: Carrier;
+  address: Address;
+}
+
 /** What was asked for, and where. */
 interface Asked {
   readonly call: Begin;
   readonly began: number;
-  node: string;
+  node: Node;
   redirections: number;
   isGivenUp: boolean;
   /** It follows an ASK, which is done once. */
@@ -38,9 +44,11 @@ export class Cluster implements Carrier {
   readonly #config: Config;
   readonly #make: (config: Config, tell: Tell) => Carrier;
   readonly #tell: Tell;
-  readonly #nodes = new Map<string, Carrier>();
-  readonly #addresses = new Map<string, Address>();
-  readonly #slots = new Map<number, string>();
+  /** The first one is asked for slots of which nothing is known. */
+  readonly #nodes: Node[] = [];
+  /** The nodes of the user's URLs, those that the last connected node named, and those that MOVED has named since. */
+  #known: Map<string, Address>;
+  readonly #slots = new Map<number, Node>();
   readonly #asked = new Map<Id, Asked>();
   #isClosed = false;
 
@@ -48,11 +56,11 @@ export class Cluster implements Carrier {
     this.#config = config;
     this.#make = make;
     this.#tell = tell;
-    for (const address of config.servers.addresses) this.#addresses.set(nameOf(address.endpoint), address);
+    this.#known = byName(config.servers.addresses);
   }
 
   do(call: Call): void {
-    if (call.call === "close") return;
+    if (call.call === "close" || call.call === "meet") return;
     if (call.call !== "acquire" && call.call !== "watch" && call.call !== "presence") {
       const asked = this.#asked.get(call.id);
       if (asked && call.call === "giveUp") asked.isGivenUp = true;
@@ -60,13 +68,12 @@ export class Cluster implements Carrier {
       if (call.call === "unwatch" || call.call === "endPresence") this.#asked.delete(call.id);
       return;
     }
-    const number = slotOf(call);
-    const [seed = ""] = this.#addresses.keys();
-    const node = this.#slots.get(number) ?? seed;
+    const node =
+      this.#slots.get(slotOf(call)) ?? this.#nodes[0] ?? this.#nodeAt(this.#config.servers.addresses[0] as Address);
     const began = performance.now();
     const asked = { call, began, node, redirections: 0, isGivenUp: false, isAsking: false, since: began };
     this.#asked.set(call.id, { ...asked, keys: undefined, members: undefined });
-    this.#node(node, number).do(call);
+    node.carrier.do(call);
   }
 
   check(id: Id): Verdict | undefined {
@@ -75,27 +82,38 @@ export class Cluster implements Carrier {
 
   async close(): Promise<void> {
     this.#isClosed = true;
-    await Promise.all([...this.#nodes.values()].map((node) => node.close()));
+    await Promise.all(this.#nodes.map(({ carrier }) => carrier.close()));
   }
 
   #carrierOf(id: Id): Carrier | undefined {
-    const node = this.#asked.get(id)?.node;
-    return node === undefined ? undefined : this.#nodes.get(node);
+    return this.#asked.get(id)?.node.carrier;
   }
 
-  #node(name: string, number: number): Carrier {
-    const known = this.#nodes.get(name);
+  /** The node that is there now: one whose connection had to go elsewhere is another one (P-CLUSTER-1). */
+  #nodeAt(address: Address): Node {
+    const name = nameOf(address.endpoint);
+    const known = this.#nodes.find((node) => nameOf(node.address.endpoint) === name);
     if (known) return known;
-    const address = this.#addresses.get(name) as Address;
-    const others = [...this.#addresses.values()].filter((other) => other !== address);
-    const servers = { ...this.#config.servers, addresses: [address], peers: others, slot: number };
-    const carrier = this.#make({ ...this.#config, servers }, (event) => this.#hear(name, event));
-    this.#nodes.set(name, carrier);
+    const servers = { ...this.#config.servers, addresses: [address] };
+    const carrier = this.#make({ ...this.#config, servers }, (event) => this.#hear(node, event));
+    const node = { carrier, address };
+    this.#nodes.push(node);
+    this.#share([node]);
     if (this.#isClosed) void carrier.close();
-    return carrier;
+    return node;
   }
 
-  #hear(node: string, event: Event): void {
+  /** Each connection has to know all nodes: when its own is away, it asks the others who has the slots now (P-CLUSTER-6). */
+  #share(nodes: readonly Node[] = this.#nodes): void {
+    for (const { carrier } of nodes) carrier.do({ call: "meet", nodes: [...this.#known.values()] });
+  }
+
+  #hear(node: Node, event: Event): void {
+    if (event.kind === "met") {
+      node.address = event.at;
+      if (event.nodes.length > 0) this.#known = byName([...this.#config.servers.addresses, ...event.nodes]);
+      return this.#share();
+    }
     if (event.kind === "warning") return this.#tell(event);
     const asked = this.#asked.get(event.id);
     if (asked === undefined || asked.node !== node) return;
@@ -115,20 +133,27 @@ export class Cluster implements Carrier {
     const [, number, place = ""] = said.split(" ");
     const at = place.lastIndexOf(":");
     const isTooMany = isAsk ? asked.isAsking : asked.redirections === MOST_REDIRECTIONS;
-    const from = this.#addresses.get(asked.node);
-    if ((code !== "MOVED" && !isAsk) || at < 0 || isTooMany || from === undefined || asked.isGivenUp) return false;
+    const from = asked.node.address;
+    if ((code !== "MOVED" && !isAsk) || at < 0 || isTooMany || asked.isGivenUp) return false;
     const host = place.slice(0, at) || ("host" in from.endpoint ? from.endpoint.host : "");
     const to = moved(from, host, Number(place.slice(at + 1)));
     const name = nameOf(to.endpoint);
-    this.#addresses.set(name, to);
-    if (!isAsk) this.#slots.set(Number(number), name);
-    asked.node = name;
+    if (!this.#known.has(name)) {
+      this.#known.set(name, to);
+      this.#share();
+    }
+    asked.node = this.#nodeAt(to);
+    if (!isAsk) this.#slots.set(Number(number), asked.node);
     asked.redirections += 1;
     asked.isAsking = isAsk;
     asked.since = performance.now();
-    this.#node(name, Number(number)).do(again(asked));
+    asked.node.carrier.do(again(asked));
     return true;
   }
+}
+
+function byName(addresses: readonly Address[]): Map<string, Address> {
+  return new Map(addresses.map((address) => [nameOf(address.endpoint), address]));
 }
 
 function isSettled({ call, since }: Asked): boolean {

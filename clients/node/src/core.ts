@@ -7,7 +7,18 @@
  */
 
 import { type ErrorName, type Event, type Failure, failure, type Order } from "./events.js";
-import { type Clocks, type Errand, type Id, placeOf, Request, roundUp, type Span, type Terms } from "./request.js";
+import {
+  type Clocks,
+  type Errand,
+  HOLDING,
+  type Id,
+  type Phase,
+  placeOf,
+  Request,
+  roundUp,
+  type Span,
+  type Terms,
+} from "./request.js";
 import { type Bytes, ErrorReply, type Frame, Push } from "./resp.js";
 import { hashTag, slot } from "./slot.js";
 import { cut, type Members, Presences, Watches } from "./watching.js";
@@ -47,6 +58,9 @@ const SOUND = 1000; // P-RETRY-2
 const END_WITHIN = 2000; // P-CLOSE-1
 const RESUME_TO_END_WITHIN = 1000; // P-CLOSE-2
 
+/** Phases of what the server has, or may have by now, and is not to keep (P-LEAST-3). */
+const PARTED_FROM: ReadonlySet<Phase> = new Set<Phase>(["held", "releasing", "asked", "waiting"]);
+
 function isOf(codes: ReadonlySet<string>, reply: Frame): reply is ErrorReply {
   return reply instanceof ErrorReply && codes.has(reply.code);
 }
@@ -63,6 +77,8 @@ interface Entry {
   readonly isTemporary: boolean;
   readonly label: Bytes;
   readonly token: number;
+  /** What is left of it. */
+  readonly lease: number | null;
 }
 
 /** A LOCK.MINE that is being read. */
@@ -71,6 +87,7 @@ interface Mine {
   readonly isOfResume: boolean;
   reason: string;
   readonly held: Request[];
+  readonly sent: Clocks;
   readonly entries: Entry[];
   hasPages: boolean;
 }
@@ -393,6 +410,7 @@ export class Core {
       this.#byId.delete(id);
       return this.#tell({ kind: "released", id });
     }
+    this.#endErrands(request);
     if (this.#restOf(request) > 0) return this.#keep(request);
     request.phase = "releasing";
     this.#sendReleases(request, request.keys);
@@ -626,8 +644,12 @@ export class Core {
     const requests = [...this.#requests];
     const isKept = requests.some(({ phase }) => phase === "kept" || phase === "extending");
     if (!isKept) return [["SESSION.END"]];
-    const others = requests.filter(({ phase }) => phase === "held" || phase === "releasing");
-    return [...others.flatMap((each) => each.keys.map((key) => each.releaseOf(key))), ["SESSION.DETACH"]];
+    const others = requests.filter(({ phase, isNamed }) => isNamed && PARTED_FROM.has(phase));
+    const releases = others.flatMap((each) => {
+      const asking = each.terms.asking ? [["ASKING"]] : []; // P-CLUSTER-4
+      return each.keys.flatMap((key) => [...asking, each.releaseOf(key)]);
+    });
+    return [...releases, ["SESSION.DETACH"]];
   }
 
   /** What to write at the end of the program, when no answer can be waited for (P-REL-10). */
@@ -651,6 +673,16 @@ export class Core {
     this.#connectAfter = this.#notBefore = undefined;
     this.#link = "opening";
     this.orders.push({ kind: "connect" });
+  }
+
+  /** In a cluster, a slot of the node that the connection is to lead to: if it holds anything, one of that (P-CLUSTER-6). */
+  get slot(): number | undefined {
+    let key = this.#watches.first ?? this.#presences.first;
+    for (const { phase, keys } of this.#requests) {
+      [key] = keys;
+      if (HOLDING.has(phase)) break;
+    }
+    return key === undefined ? undefined : slot(key);
   }
 
   /** How long to try to open a connection, up to the answer to HELLO (P-CONN-9). */
@@ -1026,14 +1058,14 @@ export class Core {
     this.#finish(request, undefined, refusalOf(names[error.code] ?? "refused", error));
   }
 
-  #grant(request: Request, token: number, leaseFrom: Clocks): void {
+  /** So much of its lease was left then: all, unless LOCK.MINE says less. */
+  #grant(request: Request, token: number, leaseFrom: Clocks, lease = request.terms.lease): void {
     request.phase = "held";
     request.token = token;
     request.granted = this.#now;
     request.wasGranted = true;
     request.refusal = undefined;
     this.#greatestToken = Math.max(this.#greatestToken, token);
-    const { lease } = request.terms;
     if (lease !== undefined) {
       request.lease = { from: leaseFrom, ms: lease };
       this.#time(request.lease);
@@ -1065,9 +1097,14 @@ export class Core {
   /** P-OWNER-8. */
   #tellLost(request: Request, reason: string): void {
     for (const id of request.depth) this.#tell({ kind: "lost", id, reason });
-    for (const errand of request.errands) this.#fail(errand, failure("lost", "the hold was lost"));
-    request.errands.clear();
+    this.#endErrands(request);
     this.#silence(request);
+  }
+
+  /** P-LEASE-1. */
+  #endErrands({ errands }: Request): void {
+    for (const errand of errands) this.#fail(errand, failure("lost", "it is not held any more"));
+    errands.clear();
   }
 
   /** Nothing more is told of it. */
@@ -1229,7 +1266,7 @@ export class Core {
   }
 
   #readMine(what: Pick<Mine, "isOfResume" | "reason" | "held">): void {
-    this.#mine = { ...what, entries: [], hasPages: false };
+    this.#mine = { ...what, sent: this.#now, entries: [], hasPages: false };
     this.#send(["LOCK.MINE"], (reply) => this.#page(reply));
   }
 
@@ -1258,7 +1295,11 @@ export class Core {
     } else if (isForNow) {
       this.#tryAgain(() => this.#look(mine.reason, mine.held));
     } else {
-      for (const request of mine.held) if (request.phase === "held") this.#lose(request, mine.reason, []);
+      const again = this.#lookAgain;
+      this.#lookAgain = undefined;
+      for (const { held, reason } of again ? [mine, again] : [mine]) {
+        for (const request of held) if (request.phase === "held") this.#lose(request, reason, []);
+      }
     }
   }
 
@@ -1282,12 +1323,16 @@ export class Core {
       if (request.phase === "held" || request.phase === "kept" || request.phase === "extending") {
         this.#compareHold(request, entries, mine.reason);
       } else if (request.phase === "asked" && mine.isOfResume) {
-        this.#compareRequest(request, entries);
+        this.#compareRequest(request, entries, mine.sent);
       } else if (request.phase === "releasing" && !request.isNamed && mine.isOfResume) {
         this.#settle(request);
       }
     }
-    for (const entry of unclaimed) this.#releaseUnclaimed(entry);
+    for (const entry of unclaimed) {
+      // One that follows no resume may be of before what is at that place now.
+      const isOthers = !mine.isOfResume && this.#places.has(placeOf(entry.isTemporary, entry.key ?? "", entry.label));
+      if (!isOthers) this.#releaseUnclaimed(entry);
+    }
     if (!mine.isOfResume) return;
     for (const request of [...this.#requests]) {
       if (request.phase === "extending") this.#keep(request);
@@ -1308,9 +1353,12 @@ export class Core {
     );
   }
 
-  #compareRequest(request: Request, entries: readonly Entry[]): void {
+  #compareRequest(request: Request, entries: readonly Entry[], sent: Clocks): void {
     const [first] = entries;
-    if (first && entries.length === request.keys.length) return this.#grant(request, first.token, this.#now);
+    if (first && entries.length === request.keys.length) {
+      const left = Math.min(...entries.map((entry) => entry.lease ?? Number.POSITIVE_INFINITY));
+      return this.#grant(request, first.token, sent, Number.isFinite(left) ? left : undefined);
+    }
     request.phase = "queued";
     request.hasWaited = true;
     for (const entry of entries) this.#releaseUnclaimed(entry);
@@ -1355,6 +1403,7 @@ function entryOf(entry: Map<Bytes, Frame>): Entry {
     isTemporary: entry.get("kind") === "temporary",
     label: (entry.get("label") as Bytes | null) ?? "",
     token: entry.get("token") as number,
+    lease: (entry.get("lease-ms") as number | null | undefined) ?? null,
   };
 }
 

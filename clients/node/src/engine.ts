@@ -1,9 +1,11 @@
+import type { Address } from "./address.js";
 import { bootClock, clocks } from "./clock.js";
 import { Core, type Settings, type Verdict } from "./core.js";
 import { type Event, type Failure, failure, type Order } from "./events.js";
 import { type Line, NoLine } from "./line.js";
 import type { Id, Span, Terms } from "./request.js";
 import type { Bytes, Frame } from "./resp.js";
+import type { Finder } from "./servers.js";
 import type { Members } from "./watching.js";
 
 /** What can be asked of an engine. */
@@ -25,6 +27,8 @@ export type Call =
       readonly isOfLeader: boolean;
       readonly told?: Members;
     }
+  /** All nodes of the cluster that are known. */
+  | { readonly call: "meet"; readonly nodes: readonly Address[] }
   | { readonly call: "close" };
 
 /** Carries calls out, and tells events: here, in a Worker, or in the nodes of a cluster. */
@@ -36,9 +40,6 @@ export interface Carrier {
   /** Closes it; fulfilled when the server has taken the holds back, or the time for that is over. */
   close(): Promise<void>;
 }
-
-/** A connection up to LOCK.SERVER, within so many milliseconds. Throws NoLine. */
-export type Finder = (within: number) => Promise<Line>;
 
 /** The longest time of a timer. */
 const LONGEST_TIMER = 2 ** 31 - 1;
@@ -53,9 +54,11 @@ process.on("exit", () => {
 export class Engine implements Carrier {
   /** Called before the events of the same moment are told. */
   onVouched: (vouched: Span) => void = () => {};
+  /** Nobody holds, waits or watches any more. */
+  onIdle: () => void = () => {};
 
   readonly #core: Core;
-  readonly #find: Finder;
+  readonly #finder: Finder;
   readonly #tell: (event: Event) => void;
   #line: Line | undefined;
   /** Grows with each connection that is ordered or left: what a former one says is not heard. */
@@ -64,15 +67,17 @@ export class Engine implements Carrier {
   /** Events that are not delivered yet, in order. */
   readonly #untold = new Set<Event>();
   #isScheduled = false;
+  #wasWanted = false;
   #closed: (() => void)[] = [];
 
-  constructor(settings: Settings, find: Finder, tell: (event: Event) => void) {
+  constructor(settings: Settings, finder: Finder, tell: (event: Event) => void) {
     this.#core = new Core(clocks(), { ...settings, bootClock });
-    this.#find = find;
+    this.#finder = finder;
     this.#tell = tell;
   }
 
   do(call: Call): void {
+    if (call.call === "meet") return this.#finder.meet?.(call.nodes);
     const core = this.#core;
     core.now = clocks();
     // What is over by the clocks is over before the call, also if no timer has run.
@@ -173,6 +178,9 @@ export class Engine implements Carrier {
       this.#tell(event);
     }
     for (const order of orders) this.#carryOut(order); // P-FENCE-9
+    const isIdle = this.#wasWanted && !core.isWanted;
+    this.#wasWanted = core.isWanted;
+    if (isIdle) this.onIdle();
     if (!core.isOver) return;
     clearTimeout(this.#timer); // It may be that of a request that has ended.
     open.delete(this);
@@ -203,7 +211,7 @@ export class Engine implements Carrier {
 
   async #connect(number: number): Promise<void> {
     try {
-      const line = await this.#find(this.#core.connectWithin);
+      const line = await this.#finder.find(this.#core.connectWithin, this.#core.slot);
       if (number !== this.#number) return line.leave();
       this.#begin(line, number);
     } catch (error) {
@@ -226,6 +234,7 @@ export class Engine implements Carrier {
       this.#core.broke();
       this.#settle();
     };
+    if (line.met) this.#tell({ kind: "met", ...line.met });
     this.#core.now = clocks();
     this.#core.connected("path" in line.address.endpoint);
     this.#settle();

@@ -1,3 +1,4 @@
+import type { Met } from "./line.js";
 import type { Id } from "./request.js";
 import type { Bytes } from "./resp.js";
 
@@ -21,7 +22,7 @@ export interface Failure {
   readonly text: string;
 }
 
-/** What the core tells. */
+/** What the core tells, and of a cluster its nodes. */
 export type Event =
   | { readonly kind: "granted"; readonly id: Id; readonly token: number; readonly key?: Bytes }
   | ({ readonly kind: "refused"; readonly id: Id } & Failure)
@@ -42,7 +43,8 @@ export type Event =
   | { readonly kind: "leader"; readonly id: Id; readonly token: number; readonly value: Bytes | null }
   | { readonly kind: "leader"; readonly id: Id; readonly token: null }
   | ({ readonly kind: "ended"; readonly id: Id } & Failure)
-  | { readonly kind: "warning"; readonly warning: "no-boot-clock" };
+  | { readonly kind: "warning"; readonly warning: "no-boot-clock" }
+  | ({ readonly kind: "met" } & Met);
 
 export type WatchChange = "exists" | "missing" | "added" | "deleted";
 

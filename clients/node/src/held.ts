@@ -39,7 +39,7 @@ export class Held implements AsyncDisposable {
   readonly #id: Id;
   readonly #carrier: Carrier;
   readonly #controller = new AbortController();
-  readonly #errands: Record<"extend" | "checkServer", Waiting[]> = { extend: [], checkServer: [] };
+  readonly #errands: Record<"extend" | "checkServer", PromiseWithResolvers[]> = { extend: [], checkServer: [] };
   #lost: Lost | undefined;
   #isReleased = false;
   #releasing: PromiseWithResolvers | undefined;
@@ -76,13 +76,13 @@ export class Held implements AsyncDisposable {
    * Asks the server whether the token is that of a current hold. Throws `Lost` if it is not, `Refused`
    * if the server refuses to say.
    */
-  async checkServer(): Promise<void> {
-    await this.#run("checkServer", () => this.#carrier.do({ call: "checkServer", id: this.#id }));
+  checkServer(): Promise<void> {
+    return this.#run("checkServer", () => this.#carrier.do({ call: "checkServer", id: this.#id }));
   }
 
   /** The lease ends so many milliseconds from now. Throws `Lost`, or `Refused`, and then the lock is held as before. */
-  async extend(lease: number): Promise<void> {
-    await this.#run("extend", () => this.#carrier.do({ call: "extend", id: this.#id, lease }));
+  extend(lease: number): Promise<void> {
+    return this.#run("extend", () => this.#carrier.do({ call: "extend", id: this.#id, lease }));
   }
 
   /**
@@ -112,6 +112,8 @@ export class Held implements AsyncDisposable {
       this.#releasing.promise.catch(() => {}); // Whoever awaits it hears of it.
       if (verdict !== undefined) this.#releasing.reject(this.#lost ?? new Lost(verdict, this.name));
       this.#isReleased = true;
+      // The release ends them, which is no surprise to its caller: only who awaits them hears of it.
+      for (const errands of Object.values(this.#errands)) for (const { promise } of errands) promise.catch(() => {});
       this.#carrier.do({ call: "release", id: this.#id, token: this.token });
     }
     return this.#releasing.promise;
@@ -148,7 +150,8 @@ export class Held implements AsyncDisposable {
         return false;
       case "not_extended":
       case "not_checked": {
-        const error = event.error === "lost" && this.#lost ? this.#lost : errorOf(event, this.name);
+        const lost = this.#lost ?? (this.#isReleased ? new Lost("released", this.name) : undefined);
+        const error = event.error === "lost" && lost ? lost : errorOf(event, this.name);
         this.#errands[event.kind === "not_extended" ? "extend" : "checkServer"].shift()?.reject(error);
         return false;
       }
@@ -163,11 +166,15 @@ export class Held implements AsyncDisposable {
   }
 
   #run(what: "extend" | "checkServer", act: () => void): Promise<void> {
-    this.check();
-    return new Promise((resolve, reject) => {
-      this.#errands[what].push({ resolve, reject });
+    const errand = withResolvers();
+    const reason = this.lost;
+    if (reason === undefined) {
+      this.#errands[what].push(errand);
       act();
-    });
+    } else {
+      errand.reject(new Lost(reason, this.name));
+    }
+    return errand.promise;
   }
 }
 

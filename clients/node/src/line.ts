@@ -15,6 +15,12 @@ const HOPS = 2; // P-CONN-5
 /** Answers that another attempt may change (P-ERR-2). */
 const FOR_NOW = new Set(["BUSY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "READONLY"]);
 
+/** Which node of a cluster a connection leads to, as the cluster calls it, and all that it knows. */
+export interface Met {
+  readonly at: Address;
+  readonly nodes: readonly Address[];
+}
+
 /** A connection that frames come from. */
 export class Line {
   /** Bytes that came were these frames. */
@@ -23,6 +29,7 @@ export class Line {
   onEnd: (why: Failure) => void = () => {};
 
   readonly address: Address;
+  met: Met | undefined;
   readonly #socket: Socket;
   readonly #gone: Failure;
   readonly #parser = new Parser();
@@ -166,12 +173,17 @@ export async function reach(address: Address, name: Bytes, signal: AbortSignal):
   throw new NoLine(failure("unreachable", `${nameOf(at.endpoint)} is a replica, and names no master`, "REPLICA"));
 }
 
+/** The answers to commands on a connection that is greeted; it is closed if they do not come. */
+export function ask(line: Line, commands: readonly (readonly Bytes[])[], signal: AbortSignal): Promise<Frame[]> {
+  return within(line, signal, () => line.ask(commands));
+}
+
 /** The answer to one command, by a connection of its own. */
 export async function askOnce(address: Address, words: readonly Bytes[], signal: AbortSignal): Promise<Frame> {
   const line = await dial(address, signal);
   const { username, password } = address;
   const auth = password === undefined ? [] : [["AUTH", ...(username ? [bytes(username)] : []), bytes(password)]];
-  const replies = await within(line, signal, () => line.ask([...auth, words]));
+  const replies = await ask(line, [...auth, words], signal);
   line.leave();
   return replies.at(-1) as Frame;
 }

@@ -317,7 +317,7 @@ class Requests {
   }
 
   #hear(event: Event): void {
-    if (event.kind !== "warning") return this.#hearers.get(event.id)?.(event);
+    if ("id" in event) return this.#hearers.get(event.id)?.(event);
     const text = "this system has no clock that runs on while it is suspended: locks may be lost without notice then";
     process.emitWarning(text, { code: "TETHER_NO_BOOT_CLOCK" });
   }

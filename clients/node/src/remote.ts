@@ -108,7 +108,7 @@ export class Remote implements Carrier {
     // What it says is of before the calls that it has not seen.
     if (calls === this.#calls) this.#keepAlive(isWanted || this.#closed.length > 0);
     if (event === undefined) return;
-    if (event.kind !== "warning") this.#note(event.id, event.kind, lease);
+    if ("id" in event) this.#note(event.id, event.kind, lease);
     this.#tell(event);
   }
 
@@ -131,10 +131,10 @@ export class Remote implements Carrier {
     const why = this.#isClosing
       ? failure("closed", "the client was closed")
       : failure("unreachable", "the Worker of the connection ended");
-    for (const [id, { call, isHeld }] of this.#open) {
+    for (const [id, { call, isHeld, isCandidate }] of this.#open) {
       this.#open.delete(id);
       if (isHeld) this.#tell({ kind: "lost", id, reason: "connection" });
-      else this.#tell({ kind: call.call === "acquire" ? "refused" : "ended", id, ...why });
+      if (!isHeld || isCandidate) this.#tell({ kind: call.call === "acquire" ? "refused" : "ended", id, ...why });
     }
     for (const closed of this.#closed.splice(0)) closed();
   }

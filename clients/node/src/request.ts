@@ -62,7 +62,8 @@ export interface Span {
 }
 
 const MOST = Number.MAX_SAFE_INTEGER;
-const HOLDING: ReadonlySet<Phase> = new Set<Phase>(["held", "extending", "kept", "releasing"]);
+/** Phases in which the server may have a hold. */
+export const HOLDING: ReadonlySet<Phase> = new Set<Phase>(["held", "extending", "kept", "releasing"]);
 
 /** P-ACQ-2. */
 export function roundUp(ms: number): number {

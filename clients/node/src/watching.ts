@@ -48,6 +48,11 @@ export class Watches {
     return this.#watchers.size > 0;
   }
 
+  /** A key that is watched. */
+  get first(): Bytes | undefined {
+    return this.#watchers.values().next().value?.keys[0];
+  }
+
   /** `told`: of each key what the watcher was told at another node of a cluster (P-CLUSTER-7). */
   watch(id: Id, keys: readonly Bytes[], told: ReadonlyMap<Bytes, boolean> = new Map()): void {
     this.#watchers.set(id, { keys: [...keys], told: new Map(told) });
@@ -227,6 +232,11 @@ export class Presences {
 
   get isWanted(): boolean {
     return this.#observers.size > 0;
+  }
+
+  /** A prefix that is observed. */
+  get first(): Bytes | undefined {
+    return this.#observers.values().next().value?.prefix;
   }
 
   /** `told`: what it was told at another node of a cluster (P-CLUSTER-7). */

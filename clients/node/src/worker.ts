@@ -4,7 +4,7 @@ import { workerData } from "node:worker_threads";
 import { clocks } from "./clock.js";
 import { type Call, Engine } from "./engine.js";
 import type { Event } from "./events.js";
-import { find } from "./servers.js";
+import { finderOf } from "./servers.js";
 import { ALIVE, type Message, VOUCHED_BOOT, VOUCHED_MONO, VOUCHED_MS, type WorkerData } from "./worker-data.js";
 
 const { config, port, shared, maxBlock } = workerData as WorkerData;
@@ -20,22 +20,19 @@ const tell = (event: Event) => {
   const isOfLease = event.kind === "granted" || event.kind === "extended";
   say({ event, lease: isOfLease ? engine.leaseOf(event.id) : undefined });
 };
-const engine = new Engine(
-  { ...config.settings, isProgramAlive },
-  (within) => find(config.servers, config.name, within),
-  tell,
-);
+const engine = new Engine({ ...config.settings, isProgramAlive }, finderOf(config), tell);
 engine.onVouched = ({ from, ms }) => {
   fields[VOUCHED_MONO] = from.mono;
   fields[VOUCHED_BOOT] = from.boot;
   fields[VOUCHED_MS] = ms;
 };
+engine.onIdle = () => say({}); // There are releases of which nobody is told.
 
 port.on("message", async (call: Call) => {
   calls += 1;
   if (call.call !== "close") {
     engine.do(call);
-    // A call that nothing follows, such as the end of a watch.
+    // A call that changes nothing.
     if (!engine.isWanted) say({});
     return;
   }

@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { createServer, type TLSSocket } from "node:tls";
 import { promisify } from "node:util";
-import { type Address, parse } from "../src/address.js";
+import { type Address, nameOf, parse } from "../src/address.js";
 import type { Config } from "../src/carrier.js";
 import { Cluster } from "../src/cluster.js";
 import type { Call, Carrier } from "../src/engine.js";
@@ -18,7 +18,7 @@ import { CrossSlot, Locks, Refused, Unfit } from "../src/index.js";
 import { NoLine } from "../src/line.js";
 import { configOf } from "../src/options.js";
 import { bytes } from "../src/resp.js";
-import { find } from "../src/servers.js";
+import { finderOf } from "../src/servers.js";
 import { slot } from "../src/slot.js";
 import { eventually, freePort, Server } from "./servers.js";
 
@@ -124,9 +124,18 @@ test("TLS verifies the chain and the host name", async () => {
   }
 });
 
-/** A key of this slot's half of the slots. */
+/** Keys of these slots. */
+function* keysOf(isIn: (slot: number) => boolean): Generator<string, never> {
+  for (let number = 0; ; number += 1) if (isIn(slot(bytes(`k${number}`)))) yield `k${number}`;
+}
+
+function next(keys: Generator<string, never>): string {
+  return keys.next().value;
+}
+
+/** A key of this half of the slots. */
 function keyIn(isUpper: boolean): string {
-  for (let number = 0; ; number += 1) if (slot(bytes(`k${number}`)) >= 8192 === isUpper) return `k${number}`;
+  return next(keysOf((slot) => slot >= 8192 === isUpper));
 }
 
 async function cluster(): Promise<[Server, Server]> {
@@ -166,15 +175,18 @@ test("a node that says nothing keeps no connection when another one has said who
     const address = listener.address();
     return { listener, port: typeof address === "object" && address ? address.port : 0 };
   };
-  const nobody = await freePort();
+  const [gone, nobody] = [await freePort(), await freePort()];
   const silent = await listen((socket) => socket.resume());
   const knows = await listen((socket) => {
-    socket.end(`*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:${nobody}\r\n`);
+    socket.end(`*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$-1\r\n:${nobody}\r\n`); // The host is its own.
   });
   try {
-    const [away, ...peers] = [nobody, silent.port, knows.port].map((port) => parse(`redis://127.0.0.1:${port}`));
-    const servers = { addresses: [away as Address], sentinels: [], master: "", peers, slot: 1 };
-    await assert.rejects(find(servers, "me", 60_000), NoLine);
+    const nodes = [gone, silent.port, knows.port].map((port) => parse(`redis://127.0.0.1:${port}`));
+    const finder = finderOf(configOf([`redis://127.0.0.1:${gone}`], { cluster: true }));
+    finder.meet?.(nodes);
+    await assert.rejects(finder.find(60_000, 1), (error: Error) => {
+      return error instanceof NoLine && error.message.includes(`:${nobody}`);
+    });
     await eventually("the silent one is left", async () => {
       return (await promisify(silent.listener.getConnections.bind(silent.listener))()) === 0;
     });
@@ -200,7 +212,7 @@ test("who has given up is sent to no other node of a cluster (P-ACQ-10)", () => 
   tells[0]?.({ kind: "refused", id: 1, ...failure("refused", "MOVED 12706 127.0.0.1:7001", "MOVED") });
   assert.deepEqual(
     done.map(({ call }) => call),
-    ["acquire", "giveUp"],
+    ["meet", "acquire", "giveUp"],
   );
   // Nothing is kept of a candidate that has left.
   nodes.do({ call: "acquire", id: 2, terms: { keys: ["k"], temporary: "ann", elect: true } });
@@ -209,6 +221,45 @@ test("who has given up is sent to no other node of a cluster (P-ACQ-10)", () => 
   assert.deepEqual(
     told.map(({ kind }) => kind),
     ["refused", "released"],
+  );
+});
+
+test("a node whose connection had to go elsewhere is not the one that MOVED names (P-CLUSTER-3)", () => {
+  const nodes: { url: string; done: string[]; tell: (event: Event) => void }[] = [];
+  const told: Event[] = [];
+  const make = ({ servers }: Config, tell: (event: Event) => void): Carrier => {
+    const done: string[] = [];
+    nodes.push({ url: servers.addresses.map(({ endpoint }) => nameOf(endpoint)).join(), done, tell });
+    const know = (call: Call) => (call.call === "meet" ? ` ${call.nodes.map(({ endpoint }) => nameOf(endpoint))}` : "");
+    return { do: (call) => void done.push(call.call + know(call)), check: () => undefined, close: async () => {} };
+  };
+  const at = (port: number) => parse(`redis://10.0.0.1:${port}`);
+  const [a, b, c] = [1, 2, 3].map(at) as [Address, Address, Address];
+  const cluster = new Cluster(configOf(["redis://10.0.0.1:1"], { cluster: true }), make, (event) => told.push(event));
+  const moved = (id: number, to: string) =>
+    ({ kind: "refused", id, ...failure("refused", `MOVED ${slot("k")} ${to}`, "MOVED") }) as const;
+  cluster.do({ call: "acquire", id: 1, terms: { keys: ["k"] } });
+  // What was to lead to the first one had to go to the third one, which refers to the first one again.
+  nodes[0]?.tell({ kind: "met", at: c, nodes: [a, b, c] });
+  nodes[0]?.tell(moved(1, "10.0.0.1:1"));
+  assert.deepEqual(
+    nodes.map(({ url }) => url),
+    ["10.0.0.1:1", "10.0.0.1:1"],
+  );
+  nodes[1]?.tell({ kind: "granted", id: 1, token: 7 });
+  // The third one is where that connection is; of a node that MOVED alone names, all connections hear.
+  cluster.do({ call: "acquire", id: 2, terms: { keys: ["k"] } });
+  nodes[1]?.tell(moved(2, "10.0.0.1:3"));
+  nodes[0]?.tell(moved(2, "10.0.0.1:4"));
+  assert.deepEqual(told, [{ kind: "granted", id: 1, token: 7 }]);
+  const all = "10.0.0.1:1,10.0.0.1:2,10.0.0.1:3";
+  assert.deepEqual(
+    nodes.map(({ done }) => done),
+    [
+      ["meet 10.0.0.1:1", "acquire", `meet ${all}`, "acquire", `meet ${all},10.0.0.1:4`],
+      [`meet ${all}`, "acquire", "acquire", `meet ${all},10.0.0.1:4`],
+      [`meet ${all},10.0.0.1:4`, "acquire"],
+    ],
   );
 });
 
@@ -254,5 +305,54 @@ test("a cluster: each request goes where its slot is, and a slot that moves lose
   } finally {
     await one[Symbol.asyncDispose]();
     await two[Symbol.asyncDispose]();
+  }
+});
+
+test("a failover of the node that the client was opened at loses no lock, and its slots are found (P-CLUSTER-6)", async () => {
+  const start = async () => {
+    const settings = ["--cluster-port", String(await freePort()), "--cluster-replica-validity-factor", "0"];
+    return Server.start("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", ...settings);
+  };
+  const nodes = await Promise.all([0, 1, 2, 3].map(start));
+  const [one, two, three, replica] = nodes as [Server, Server, Server, Server];
+  const masters = [one, two, three];
+  try {
+    for (const [at, node] of masters.entries()) {
+      await node.ask("CLUSTER", "SET-CONFIG-EPOCH", at + 1);
+      await node.ask("CLUSTER", "ADDSLOTSRANGE", at * 5461, at === 2 ? 16383 : (at + 1) * 5461 - 1);
+    }
+    const bus = (await one.ask("CONFIG", "GET", "cluster-port")) as string[];
+    for (const node of nodes.slice(1)) await node.ask("CLUSTER", "MEET", "127.0.0.1", one.port, bus[1] as string);
+    const id = String(await one.ask("CLUSTER", "MYID"));
+    await eventually("the replica has a master", async () => {
+      return (await replica.ask("CLUSTER", "REPLICATE", id).catch(() => "")) === "OK";
+    });
+    const own = String(await replica.ask("CLUSTER", "MYID"));
+    for (const node of nodes) {
+      await eventually("all nodes agree", async () => {
+        const known = String(await node.ask("CLUSTER", "NODES"));
+        const state = String(await node.ask("CLUSTER", "INFO"));
+        return state.includes("cluster_state:ok") && new RegExp(`${own} .*slave ${id}`).test(known);
+      });
+    }
+    const keys = (at: number) => keysOf((slot) => Math.min(2, Math.floor(slot / 5461)) === at);
+    const [ours, theirs] = [keys(0), keys(1)];
+    const clients = [{}, { worker: true }].map(
+      (options) => new Locks(`redis://localhost:${one.port}`, { cluster: true, grace: 60_000, ...options }),
+    );
+    const held = await Promise.all(clients.map((locks) => locks.lock(next(ours)).acquire()));
+    await eventually("the replica has the grants", async () => {
+      return (await replica.ask("DBSIZE")) === 2;
+    });
+    await one.stop();
+    for (const [at, locks] of clients.entries()) {
+      await held[at]?.checkServer(); // It goes on at the promoted replica.
+      assert.equal(held[at]?.lost, undefined);
+      for (const key of [next(ours), next(theirs)]) await (await locks.lock(key).acquire({ wait: 20_000 })).release();
+      await held[at]?.release();
+      await locks.close();
+    }
+  } finally {
+    for (const node of nodes) await node[Symbol.asyncDispose]();
   }
 });

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Core } from "../src/core.js";
 import { ErrorReply, Push } from "../src/resp.js";
+import { slot } from "../src/slot.js";
 
 /** A core with a session, and what it says. */
 function connected(): Core {
@@ -56,6 +57,24 @@ test("two extensions at once are both told of, also over a break and by a loss",
   assert.deepEqual(told(core), ["lost", "LOST", "LOST"]);
 });
 
+test("the node is found by the slot of what it holds, before all that is wanted of it (P-CLUSTER-6)", () => {
+  const core = connected();
+  assert.equal(core.slot, undefined);
+  core.presence("p", "members:{moved}:");
+  assert.equal(core.slot, slot("moved"));
+  core.watch("w", ["away"]);
+  assert.equal(core.slot, slot("away"));
+  core.acquire("a", { keys: ["a"] });
+  assert.equal(core.slot, slot("a"));
+  core.acquire("b", { keys: ["b"] });
+  core.acquire("c", { keys: ["c"] });
+  for (const reply of [["", []], "NOEXIST", null, 7]) core.recv(reply);
+  assert.equal(core.slot, slot("b"));
+  core.release("b", 7);
+  core.broke();
+  assert.equal(core.slot, slot("b"));
+});
+
 test("a candidate whose connection breaks soon stands again after the delay of all attempts (P-RETRY-2)", () => {
   const core = new Core({ mono: 0, boot: 0 }, {}, () => 0);
   core.acquire("a", { keys: ["k"], temporary: "here", elect: true });
@@ -102,6 +121,35 @@ test("a candidate that is lost by a refusal of LOCK.MINE may be given up before 
   core.recv(1);
   assert.deepEqual(words(core), []);
   assert.deepEqual(told(core), ["granted", "lost", "over"]);
+});
+
+test("a loss behind a page of LOCK.MINE is told also if the next page is refused (P-LOSS-4)", () => {
+  const core = connected();
+  core.acquire("a", { keys: ["k"], owner: "x" });
+  core.recv(7);
+  core.recv(new Push(["lock", "new", "LOST deleted x"]));
+  core.recv(["9", []]);
+  core.acquire("b", { keys: ["l"], owner: "x" });
+  core.recv(new Push(["lock", "l", "8 x"]));
+  core.recv(new Push(["lock", "newer", "LOST expired x"]));
+  core.recv(new ErrorReply("NOPERM no"));
+  const reasons = core.events.map((event) => ("reason" in event ? event.reason : event.kind));
+  assert.deepEqual(reasons, ["granted", "granted", "deleted", "expired"]);
+});
+
+test("what was granted after an ASK is released with ASKING, also when the client parts from it (P-CLUSTER-4)", () => {
+  const core = connected();
+  core.acquire("a", { keys: ["k"], asking: true });
+  for (const reply of ["OK", 7]) core.recv(reply);
+  core.acquire("b", { keys: ["l"], atLeast: 5000 });
+  core.recv(8);
+  core.release("b");
+  core.recv(1);
+  words(core);
+  const parting = [["ASKING"], ["LOCK.RELEASE", "k", "OWNER", ".1", "ALL"], ["SESSION.DETACH"]];
+  assert.deepEqual(core.farewell(), parting);
+  core.close();
+  assert.deepEqual(core.out, parting);
 });
 
 test("what is kept while its extension is unanswered outlives a close", () => {

@@ -7,6 +7,7 @@ import { Socket } from "node:net";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { promisify } from "node:util";
+import type { Call } from "../src/engine.js";
 import type { Event } from "../src/events.js";
 import {
   Closed,
@@ -447,6 +448,32 @@ describe("on one server", () => {
     await server.free();
   });
 
+  test("the program ends when nothing is left, also of what nobody is told, with a client in a Worker", async () => {
+    const program = join(server.folder, "ends.mjs");
+    const lose = {
+      // The other key is released unseen.
+      "loses one of two keys": `const held = await locks.all(["a", "b"]).acquire(); console.log("held"); await lost(held);`,
+      "loses it by its own clock": `await lost(await locks.all(["a", "b"], { lease: 50 }).acquire());`,
+      "waits in vain": `await locks.lock("taken").acquire({ wait: 50 }).catch(() => {});`,
+    };
+    await using rival = new Locks(server.url);
+    const taken = await rival.lock("taken").acquire();
+    for (const [what, body] of Object.entries(lose)) {
+      await writeFile(
+        program,
+        `import { Locks } from ${JSON.stringify(new URL("../src/index.js", import.meta.url).href)};
+        const locks = new Locks(${JSON.stringify(server.url)}, { worker: true });
+        const lost = (held) => new Promise((resolve) => held.signal.addEventListener("abort", resolve));
+        ${body}`,
+      );
+      const ended = promisify(execFile)(process.execPath, [program], { timeout: 30_000 });
+      ended.child.stdout?.once("data", () => server.ask("DEL", "a"));
+      await assert.doesNotReject(ended, what);
+    }
+    await taken.release();
+    await server.free();
+  });
+
   test("without a session a break loses everything; with one it loses nothing", async () => {
     await using locks = new Locks(server.url);
     await using session = new Locks(server.url, { grace: 30_000 });
@@ -523,6 +550,25 @@ describe("on one server", () => {
     await eventually("it has left", async () => kinds() === "granted,released");
     await remote.close();
     assert.equal(kinds(), "granted,released");
+    await server.free();
+  });
+
+  test("a candidate whose Worker fails while it leads stands no more", async () => {
+    const told: Event[] = [];
+    const remote = new Remote(configOf([server.url], {}), 30_000, (event) => told.push(event));
+    remote.do({ call: "acquire", id: 1, terms: { keys: ["lead"], temporary: "ann", elect: true } });
+    await eventually("it leads", async () => told.length === 1);
+    remote.do({ call: "watch", id: 2 } as unknown as Call); // The engine throws.
+    await eventually("the Worker has ended", async () => told.length === 4);
+    assert.deepEqual(
+      told.map((event) => "id" in event && [event.id, event.kind]),
+      [
+        [1, "granted"],
+        [1, "lost"],
+        [1, "refused"],
+        [2, "ended"],
+      ],
+    );
     await server.free();
   });
 

@@ -42,6 +42,7 @@ function said(of: unknown): Json {
 
 function event(of: Event): Json {
   if (of.kind === "warning") return { warning: of.warning };
+  if (of.kind === "met") return of; // Told by no core.
   const { kind, id, ...rest } = of;
   const fields = Object.entries(rest).filter(
     ([name]) => name !== "text" && !(kind === "releasing" && name === "error"),
