@@ -1224,8 +1224,11 @@ class Core:
         if error.code in MOMENTARY:
             self.try_again(lambda: self.look(mine["reason"], mine["held"]))
         else:
-            for request in mine["held"]:
-                self.lose(request, mine["reason"], [])
+            again, self.look_again = self.look_again, None
+            for look in filter(None, (mine, again)):
+                for request in look["held"]:
+                    if request.phase == "held":
+                        self.lose(request, look["reason"], [])
         return None
 
     def compare(self, mine):

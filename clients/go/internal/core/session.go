@@ -160,9 +160,17 @@ func (c *Core) notFound(m *mine, reply resp.Value) {
 		c.mine = nil
 		c.tryAgain(func() { c.look(m.reason, m.holds) })
 	default:
-		c.mine = nil
-		for _, r := range m.holds {
-			c.lose(r, m.reason)
+		next := c.lookAgain
+		c.mine, c.lookAgain = nil, nil
+		for _, each := range []*mine{m, next} {
+			if each == nil {
+				continue
+			}
+			for _, r := range each.holds {
+				if r.phase == held {
+					c.lose(r, each.reason)
+				}
+			}
 		}
 	}
 }

@@ -127,7 +127,21 @@ final class Inventory {
         } else if (isForMoment) {
             core.link.tryAgain(() -> look(look.reason, look.asked));
         } else {
-            look.asked.forEach(request -> core.requests.lose(request, look.reason, List.of()));
+            Look again = next;
+            next = null;
+            loseAll(look);
+            if (again != null) {
+                loseAll(again);
+            }
+        }
+    }
+
+    /** What nobody can say whether it is there. */
+    private void loseAll(Look look) {
+        for (Request request : look.asked) {
+            if (request.phase == Phase.HELD) {
+                core.requests.lose(request, look.reason, List.of());
+            }
         }
     }
 
