@@ -206,10 +206,19 @@ async def cluster_watches_go_with_their_slot(stage):
 
 
 async def cluster_failover(stage):
+    await goes_on_at_the_replica(stage, 1)
+
+
+async def cluster_failover_of_the_first(stage):
+    await goes_on_at_the_replica(stage, 0)
+
+
+async def goes_on_at_the_replica(stage, first):
+    """Of the first of three masters; the client is opened at this one."""
     nodes = await cluster(stage, 3)
     replica = await nodes.add_replica(stage, 0)
     key, others = await nodes.key_of(0), await nodes.key_of(1)
-    client = await stage.client(nodes.nodes[1], cluster=True, grace=60_000)
+    client = await stage.client(nodes.nodes[first], cluster=True, grace=60_000)
     token = (await client.acquire("a", key))["token"]
     await client.acquire("b", others)
     await eventually(lambda: nodes.is_in_step(0, key), "the replica is in step")
