@@ -17,6 +17,8 @@ pub struct Election {
     route: Route,
     ask: Ask,
     candidate: Option<Arc<Candidate>>,
+    /// The token of its last term: each is given once.
+    given: u64,
 }
 
 /// The time for which a candidate leads: until it resigns, or loses the lead. Dropped, it resigns.
@@ -72,10 +74,12 @@ impl Election {
             cluster,
             ask,
             candidate: None,
+            given: 0,
         }
     }
 
-    /// Waits until this candidate leads, also while no server is reached. If this future is dropped, it stands on.
+    /// Waits until this candidate leads, also while no server is reached. If this future is dropped, it stands on. Each term is given
+    /// once: while one lasts, this waits for the next.
     ///
     /// # Errors
     /// Why it stands no more, as of [`LockRequest::acquire`](crate::LockRequest::acquire); the next call stands again.
@@ -87,10 +91,14 @@ impl Election {
                 None => self.stand()?,
             };
             let mut state = candidate.state.clone();
-            let is_settled = |state: &State| matches!(state.step, Step::Held | Step::Refused(_));
+            let given = self.given;
+            // One that was given up is held until the server has heard of that.
+            let leads = |state: &State| matches!(state.step, Step::Held) && state.token != given;
+            let is_settled = |state: &State| leads(state) || matches!(state.step, Step::Refused(_));
             let state = reached(&mut state, is_settled).await;
             let error = match state.step {
-                Step::Held => {
+                Step::Held if leads(&state) => {
+                    self.given = state.token;
                     return Ok(Term {
                         candidate,
                         token: state.token,
@@ -113,6 +121,7 @@ impl Election {
         let shared = self.route.node().clone();
         let (id, state) = shared.acquire(self.route.ask(&self.ask), self.route.hop())?;
         let candidate = Arc::new(Candidate { shared, id, state });
+        self.given = 0;
         Ok(self.candidate.insert(candidate).clone())
     }
 }

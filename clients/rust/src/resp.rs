@@ -212,22 +212,15 @@ impl Reader {
 impl Open {
     /// Attributes are nobody's here.
     fn whole(self) -> Option<Frame> {
-        let mut items = self.items;
         Some(match self.kind {
-            b'>' => Frame::Push(items),
+            b'>' => Frame::Push(self.items),
             b'%' => {
-                let mut pairs = Vec::new();
-                while let [_, _, ..] = items[..] {
-                    let rest = items.split_off(2);
-                    if let Ok([name, value]) = <[Frame; 2]>::try_from(items) {
-                        pairs.push((name, value));
-                    }
-                    items = rest;
-                }
-                Frame::Map(pairs)
+                let mut items = self.items.into_iter();
+                let pairs = std::iter::from_fn(|| Some((items.next()?, items.next()?)));
+                Frame::Map(pairs.collect())
             }
             b'|' => return None,
-            _ => Frame::Array(items),
+            _ => Frame::Array(self.items),
         })
     }
 }
@@ -244,6 +237,7 @@ fn length(number: i64) -> Result<usize, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::{Duration, Instant};
 
     fn frames(chunks: &[&[u8]]) -> Result<Vec<Frame>, Malformed> {
         let mut reader = Reader::default();
@@ -316,6 +310,23 @@ mod tests {
             assert_eq!(frames(&[stream]), Err(Malformed));
         }
         assert!(frames(&[&b"*1\r\n".repeat(DEEPEST), b"_\r\n"]).is_ok());
+    }
+
+    /// If it were quadratic, this would take a minute.
+    #[test]
+    fn the_cost_of_a_frame_is_linear_in_its_bytes() {
+        const PAIRS: usize = 100_000;
+        for kind in ['*', '~', '>', '%', '|'] {
+            let count = if "%|".contains(kind) {
+                PAIRS
+            } else {
+                PAIRS * 2
+            };
+            let bytes = format!("{kind}{count}\r\n{}:1\r\n", "_\r\n".repeat(PAIRS * 2));
+            let begun = Instant::now();
+            assert!(!frames(&[bytes.as_bytes()]).unwrap().is_empty());
+            assert!(begun.elapsed() < Duration::from_secs(10), "{kind}");
+        }
     }
 
     #[test]

@@ -8,7 +8,8 @@ use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Child, Command};
+use std::thread;
 use std::time::Duration;
 use tokio::net::UnixStream;
 
@@ -20,6 +21,7 @@ pub struct Keeper {
     unsaid: Vec<u8>,
     lines: Lines,
     heard: VecDeque<ToRunner>,
+    guard: Child,
 }
 
 impl Keeper {
@@ -34,7 +36,7 @@ impl Keeper {
         command.arg0("tether").args(order.arguments());
         command.envs(environment.iter().copied());
         // Out of reach for signals to the group of runner and command.
-        command.process_group(0).spawn()?;
+        let guard = command.process_group(0).spawn()?;
         ours.set_nonblocking(true)?;
         Ok(Keeper {
             writer: ours.try_clone()?,
@@ -42,6 +44,7 @@ impl Keeper {
             unsaid: Vec::new(),
             lines: Lines::default(),
             heard: VecDeque::new(),
+            guard,
         })
     }
 
@@ -77,6 +80,13 @@ impl Keeper {
                 Ok(_) | Err(_) => return None,
             }
         }
+    }
+
+    /// After its last word the guard ends by itself. The lock does not wait for that, as the guard may be stopped; but without a wait
+    /// it would remain as a zombie for as long as this process runs.
+    pub fn end(self) {
+        let Keeper { mut guard, .. } = self;
+        let _ = thread::Builder::new().spawn(move || guard.wait());
     }
 }
 

@@ -304,6 +304,7 @@ async fn while_held(task: &Task<'_>, mut hold: Hold, signals: &mut Signals) -> O
         }
     };
     let (end, loss) = watch_over(&mut keeper, &mut hold, signals).await;
+    keeper.end();
     let server = hold.server.clone();
     let released = release(hold, signals).await;
     verdict(task, &server, end, loss.or(released.err()))

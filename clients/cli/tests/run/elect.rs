@@ -104,3 +104,26 @@ fn once_is_one_term() {
     let (code, said) = one.end();
     assert_eq!(code, 79, "{said}");
 }
+
+#[test]
+fn what_a_term_has_started_is_gone_with_it() {
+    let world = World::new();
+    let mut client = world.server.resp3();
+    let mut one = stand(&world, "one", &[]);
+    for term in 1..=4 {
+        eventually_equal("its term", term, || terms(&world, "one"));
+        client.run("DEL boss");
+    }
+    eventually_equal("its last term", 5, || terms(&world, "one"));
+    // The guard of this term.
+    eventually_equal("children", 1, || children(&one));
+    fs::write(world.file("enough"), "").unwrap();
+    assert_eq!(one.end().0, 6);
+}
+
+/// How many it has, those that have ended too.
+fn children(runner: &Running) -> usize {
+    let pid = runner.pid().as_raw_nonzero();
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    children.split_whitespace().count()
+}

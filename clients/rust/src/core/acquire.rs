@@ -168,7 +168,9 @@ impl Core {
             Frame::Error(error) => self.request_refused(rid, error),
             Frame::Null => self.not_granted_yet(rid),
             Frame::Int(0) if self.requests[&rid].is_temporary() => self.not_granted_yet(rid),
-            Frame::Int(token) => self.grant(rid, u64::try_from(token).unwrap_or(0), sent),
+            Frame::Int(token) => {
+                self.grant(rid, u64::try_from(token).unwrap_or(0), sent, None);
+            }
             _ => self.leave(), // P-FRAME-2
         }
     }
@@ -217,7 +219,8 @@ impl Core {
         self.fail(rid, None, Some(error));
     }
 
-    pub(super) fn grant(&mut self, rid: Rid, token: u64, lease_from: Time) {
+    /// Its lease runs since then, when so much of it was left: all, unless LOCK.MINE says how much.
+    pub(super) fn grant(&mut self, rid: Rid, token: u64, since: Time, left: Option<Duration>) {
         let now = self.now;
         let request = self.requests.get_mut(&rid).expect("just seen");
         request.token = token;
@@ -225,7 +228,7 @@ impl Core {
         request.was_granted = true;
         request.refusal = None;
         // P-LEASE-2
-        request.lease = request.ask.lease.map(|lease| (lease_from, lease));
+        request.lease = left.or(request.ask.lease).map(|lease| (since, lease));
         let early = request.early.take();
         let key = request.is_sequence().then(|| request.keys[0].clone());
         let id = request.ids.first().copied();

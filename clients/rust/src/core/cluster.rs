@@ -25,6 +25,8 @@ impl Referral {
         let slot = words.next()?.parse().ok()?;
         let (host, port) = words.next()?.rsplit_once(':')?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
+        // A server says so where it knows no name of the node.
+        let host = if host == "?" { "" } else { host };
         Some(Referral {
             slot,
             host: host.to_owned(),
@@ -118,6 +120,8 @@ mod tests {
                 referral(0, "2001:db8::1", false),
             ),
             ("MOVED 16383 :6381", referral(16383, "", false)),
+            // Where names are preferred, and that of the node is not known.
+            ("MOVED 16383 ?:6381", referral(16383, "", false)),
             ("MOVED 12", None),
             ("MOVED x host:1", None),
             ("MOVED 12 host:none", None),

@@ -355,8 +355,10 @@ impl Core {
     fn forget_answers(&mut self) {
         for rid in self.rids() {
             let request = self.requests.get_mut(&rid).expect("just seen");
-            for (_, is_on_wire) in &mut request.unsettled {
-                request.was_sent_before |= std::mem::take(is_on_wire);
+            if request.phase == Phase::Releasing {
+                for (_, is_on_wire) in &mut request.unsettled {
+                    request.was_sent_before |= std::mem::take(is_on_wire);
+                }
             }
             // LOCK.MINE says what is held.
             request.early = None;

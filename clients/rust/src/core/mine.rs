@@ -8,6 +8,8 @@ use super::*;
 pub struct Mine {
     /// After a resume: it decides about all requests, and none is sent before.
     pub is_resume: bool,
+    /// When the first page was asked for.
+    sent: Time,
     pages: usize,
     found: Vec<Found>,
     /// Why a hold is lost that it does not list.
@@ -20,6 +22,7 @@ impl Mine {
     fn new(is_resume: bool, loss: Loss, about: Vec<Rid>) -> Mine {
         Mine {
             is_resume,
+            sent: Time::default(),
             pages: 0,
             found: Vec::new(),
             loss,
@@ -46,18 +49,29 @@ struct Found {
     is_temporary: bool,
     label: Bytes,
     token: u64,
+    lease: Option<Duration>,
 }
 
 impl Found {
     /// Nothing for a request that waits or is pending (P-ACKS-2).
     fn of(entry: &Frame) -> Option<Found> {
         let bytes = |name| entry.named(name).and_then(Frame::bytes);
+        let number = |name| entry.named(name).and_then(Frame::number);
         let held = bytes("state").filter(|state| *state == b"held");
         held.map(|_| Found {
             key: bytes("key").map(<[u8]>::to_vec),
             is_temporary: bytes("kind") == Some(b"temporary"),
             label: bytes("label").unwrap_or_default().to_vec(),
-            token: entry.named("token").and_then(Frame::number).unwrap_or(0),
+            token: number("token").unwrap_or(0),
+            lease: number("lease-ms").map(Duration::from_millis),
+        })
+    }
+
+    fn place(&self) -> Option<Place> {
+        self.key.as_ref().map(|key| Place {
+            is_temporary: self.is_temporary,
+            key: key.clone(),
+            label: self.label.clone(),
         })
     }
 }
@@ -68,7 +82,8 @@ impl Core {
     }
 
     fn read_mine(&mut self, mine: Mine) {
-        self.mine = Some(mine);
+        let sent = self.now;
+        self.mine = Some(Mine { sent, ..mine });
         self.send(words!["LOCK.MINE"], Expect::Mine);
     }
 
@@ -157,7 +172,9 @@ impl Core {
                 Some(Phase::Held | Phase::Kept | Phase::Extending) => {
                     self.compare_hold(rid, &found, &mine.loss);
                 }
-                Some(Phase::Asked) if mine.is_resume => self.compare_request(rid, found),
+                Some(Phase::Asked) if mine.is_resume => {
+                    self.compare_request(rid, found, mine.sent);
+                }
                 // What SEQ made for it has no name here (P-TEMP-3).
                 Some(Phase::Releasing) if mine.is_resume && !self.requests[&rid].is_named => {
                     self.settle(rid);
@@ -166,7 +183,11 @@ impl Core {
             }
         }
         for found in unclaimed {
-            self.release_unclaimed(found);
+            // The page may be older than a request that is there now; after a resume none is sent before the last page.
+            let place = found.place().filter(|_| !mine.is_resume);
+            if place.is_none_or(|place| !self.places.contains_key(&place)) {
+                self.release_unclaimed(found);
+            }
         }
         if mine.is_resume {
             self.go_on_after_resume();
@@ -211,14 +232,14 @@ impl Core {
     }
 
     /// A request whose answer the break cut off: granted, or sent again.
-    fn compare_request(&mut self, rid: Rid, found: Vec<Found>) {
-        let now = self.now;
+    fn compare_request(&mut self, rid: Rid, found: Vec<Found>, sent: Time) {
         let request = self.requests.get_mut(&rid).expect("just seen");
         if request.is_given_up {
             return;
         }
         if found.len() == request.keys.len() {
-            return self.grant(rid, found[0].token, now);
+            let left = found.iter().filter_map(|it| it.lease).min();
+            return self.grant(rid, found[0].token, sent, left);
         }
         request.has_waited = true;
         self.set_phase(rid, Phase::Queued);

@@ -626,13 +626,20 @@ impl Core {
         if !self.requests.values().any(is_kept) {
             return;
         }
-        let held = |request: &&Request| matches!(request.phase, Phase::Held | Phase::Releasing);
+        // What was asked for may be granted by now.
+        let is_given_back = |request: &&Request| {
+            let is_sent = !matches!(
+                request.phase,
+                Phase::Queued | Phase::Extending | Phase::Kept
+            );
+            is_sent && request.is_named
+        };
         let asking = |request: &Request| request.ask.is_asking.then(|| words!["ASKING"]);
         let release = |request: &Request, key| [asking(request), Some(request.release(key))];
         self.parting = self
             .requests
             .values()
-            .filter(held)
+            .filter(is_given_back)
             .flat_map(|request| request.keys.iter().flat_map(|key| release(request, key)))
             .flatten()
             .chain([words!["SESSION.DETACH"]])

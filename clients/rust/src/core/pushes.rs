@@ -56,7 +56,7 @@ impl Core {
                 self.demoted();
             }
             (b"FAILED", _) => self.request_refused(rid, said),
-            (_, Some(token)) => self.grant(rid, token, self.now),
+            (_, Some(token)) => self.grant(rid, token, self.now, None),
             _ => {}
         }
     }

@@ -23,6 +23,8 @@ impl Core {
             self.ids.remove(&id);
             return self.tell(Event::Released { id });
         }
+        self.end_extensions(rid, &Loss::Told("released".to_owned()));
+        let request = &self.requests[&rid];
         let granted = request.granted.unwrap_or_default();
         if request.ask.at_least > now.since(granted) {
             return self.keep(rid);
@@ -265,7 +267,6 @@ impl Core {
             request.phase,
             Phase::Held | Phase::Extending | Phase::Releasing
         );
-        let extensions = std::mem::take(&mut request.extensions);
         let ids = if is_hold {
             request.ids.clone()
         } else {
@@ -275,7 +276,15 @@ impl Core {
             let loss = loss.clone();
             self.tell(Event::Lost { id, loss });
         }
-        for Extension { id, .. } in extensions {
+        self.end_extensions(rid, loss);
+    }
+
+    /// P-LEASE-1: none of them is answered any more.
+    fn end_extensions(&mut self, rid: Rid, loss: &Loss) {
+        let Some(request) = self.requests.get_mut(&rid) else {
+            return;
+        };
+        for Extension { id, .. } in std::mem::take(&mut request.extensions) {
             let error = Error::Lost(loss.clone());
             self.tell(Event::NotExtended { id, error });
         }

@@ -100,7 +100,7 @@ pub struct Request {
     pub floor: u64,
     /// Keys of which a push said that they are lost.
     pub explained: Vec<Bytes>,
-    /// Keys to release, and whether that is on the wire.
+    /// Keys to release, or to extend for what is left of `at_least`, and whether that is on the wire.
     pub unsettled: Vec<(Bytes, bool)>,
     /// Those without an answer, in their order.
     pub extensions: Vec<Extension>,

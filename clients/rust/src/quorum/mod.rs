@@ -216,7 +216,8 @@ impl Quorum {
         reached.count()
     }
 
-    /// Ends the connections and their sessions, also for guards that are still there: they are lost.
+    /// Ends the connections and their sessions, also for guards that are still there: they are lost. Requests end, those of clones
+    /// too, with [`Error::Closed`].
     pub async fn close(self) {
         self.servers.close().await;
     }
@@ -253,7 +254,7 @@ impl Request {
     /// Asks, and waits as was said. If this future is dropped, everything is given back.
     ///
     /// # Errors
-    /// [`Error::Taken`], [`Error::Deadlock`], or why so many servers refuse that there is no majority.
+    /// [`Error::Taken`], [`Error::Deadlock`], [`Error::Closed`], or why so many servers refuse that there is no majority.
     pub async fn acquire(self) -> Result<Guard, Error> {
         let servers = self.servers.len();
         let mut handle = request::start(self.servers, self.wish);

@@ -143,7 +143,10 @@ impl Task {
                 // What was heard comes before what follows from it.
                 biased;
                 Some(heard) = self.heard.recv() => self.hear(heard),
-                _ = changed.changed() => self.look_at_servers(),
+                _ = changed.changed() => match self.servers.is_closed() {
+                    true => self.close(),
+                    false => self.look_at_servers(),
+                },
                 _ = wanted.wait_for(|wanted| !wanted) => self.facts.push_back(Fact::GivenUp),
                 () = sleep(rings_in) => {}
             }
@@ -152,13 +155,27 @@ impl Task {
                 let why = self.servers.why();
                 let why = why.unwrap_or_else(|| Error::Unreachable("no majority".to_owned()));
                 self.error.get_or_insert(why);
-                self.facts.push_back(Fact::GivenUp);
-                self.handle();
-                self.end_with(|error| State::Failed(error.unwrap_or(Error::Taken)));
+                self.fail();
             }
         }
         self.keep_while_relied_on().await;
         self.leave().await;
+    }
+
+    /// Ends it, also where it is asked for nowhere, and so no server says so (P-CLOSE-1).
+    fn close(&mut self) {
+        self.hear_all();
+        self.handle();
+        if !self.protocol.is_over() {
+            self.error = Some(Error::Closed);
+            self.fail();
+        }
+    }
+
+    fn fail(&mut self) {
+        self.facts.push_back(Fact::GivenUp);
+        self.handle();
+        self.end_with(|error| State::Failed(error.unwrap_or(Error::Taken)));
     }
 
     /// What is left of a lost lock is kept from others until whoever was told that it is held has stopped: that is so when the
@@ -223,6 +240,12 @@ impl Task {
     }
 
     // ---- facts ----
+
+    fn hear_all(&mut self) {
+        while let Ok(heard) = self.heard.try_recv() {
+            self.hear(heard);
+        }
+    }
 
     fn hear(&mut self, (server, event): Heard) {
         let Some(id) = event.id() else {
@@ -292,17 +315,10 @@ impl Task {
         }
     }
 
-    /// Before each fact it looks at the time: what is not vouched for any more is lost.
+    /// Before each fact it looks at the time.
     fn handle(&mut self) {
         loop {
-            let now = BootTime::now();
-            for server in 0..self.asked.len() {
-                if self.protocol.is_held(server) && self.vouched_until(server) <= now {
-                    self.loss = Loss::Silence;
-                    self.withdraw(server);
-                    self.tell(Fact::Lost(server));
-                }
-            }
+            self.lose_what_is_over();
             let Some(fact) = self.facts.pop_front() else {
                 break;
             };
@@ -326,6 +342,22 @@ impl Task {
             *known = holders;
             !is_same
         });
+    }
+
+    /// What is not vouched for any more is lost: for silence, unless its connection has given another reason.
+    fn lose_what_is_over(&mut self) {
+        let now = BootTime::now();
+        for server in 0..self.asked.len() {
+            if !self.protocol.is_held(server) || self.vouched_until(server) > now {
+                continue;
+            }
+            self.hear_all();
+            if self.asked[server].is_some() {
+                self.loss = Loss::Silence;
+                self.withdraw(server);
+            }
+            self.tell(Fact::Lost(server));
+        }
     }
 
     fn tell(&mut self, fact: Fact) {

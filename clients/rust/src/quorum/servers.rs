@@ -115,12 +115,18 @@ impl Servers {
         entries.iter().find_map(|entry| entry.why.clone())
     }
 
+    /// Whether nothing is reached any more, and whoever had a request or hold at a server has been told so.
+    pub fn is_closed(&self) -> bool {
+        self.shared.iter().all(|shared| shared.is_closed())
+    }
+
     /// Ends the connections and their sessions.
     pub async fn close(&self) {
         self.stop();
         for shared in &self.shared {
             shared.begin_close();
         }
+        self.table.changed.send_replace(());
         for shared in &self.shared {
             shared.over().await;
         }

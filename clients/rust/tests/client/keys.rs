@@ -242,6 +242,31 @@ async fn one_candidate_leads_at_a_time() {
     eventually_equal("keys", 0, || temporary_keys(&server));
 }
 
+/// Not again while it goes on, nor before the server has heard that it was given up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_term_is_given_once() {
+    let server = Server::start();
+    let (ann, bob) = (connect(&server).await, connect(&server).await);
+    let (mut first, mut second) = (ann.elect("lead", "ann"), bob.elect("lead", "bob"));
+    let term = soon(first.term()).await.unwrap();
+    let token = term.token();
+    let again = timeout(A_MOMENT, first.term()).await;
+    assert!(again.is_err(), "{again:?} while it goes on");
+    let next = tokio::spawn(async move { second.term().await.map(|term| (second, term)) });
+    eventually_equal("waiters", 1, || waiters(&server));
+    Server::signal(server.pid(), libc::SIGSTOP);
+    let cancelled = timeout(A_MOMENT, term.lead(std::future::pending::<()>())).await;
+    assert!(cancelled.is_err());
+    let again = timeout(A_MOMENT, first.term()).await;
+    assert!(again.is_err(), "{again:?} was given up");
+    Server::signal(server.pid(), libc::SIGCONT);
+    let (second, term) = soon(next).await.unwrap().unwrap();
+    assert!(term.token() > token);
+    let token = term.token();
+    drop((second, term));
+    assert!(soon(first.term()).await.unwrap().token() > token);
+}
+
 async fn next_member(presence: &mut Presence) -> (String, MemberChange) {
     let event = soon(presence.next()).await.unwrap();
     (String::from_utf8(event.key).unwrap(), event.change)

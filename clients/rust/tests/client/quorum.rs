@@ -186,6 +186,26 @@ async fn without_a_majority_the_lock_is_lost_within_the_fence_and_nothing_waits(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_reason_of_a_loss_is_what_the_servers_say() {
+    let servers = three();
+    let quorum = connect(&servers).await;
+    let held = soon(quorum.lock("report").acquire()).await.unwrap();
+    holds_everywhere(&servers).await;
+    let mut clients = servers.each_ref().map(Server::resp2);
+    soon(async {
+        // A server that lost it is asked again at once.
+        while held.check().is_ok() {
+            for client in &mut clients {
+                client.run("DEL report");
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(soon(held.lost()).await.reason(), "deleted");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_majority_ends_the_lock_and_the_next_has_it_after_grace_and_quarantine() {
     let servers = three();
     let (ann, bob) = (connect(&servers).await, connect(&servers).await);
@@ -251,4 +271,37 @@ async fn who_waits_gives_up_in_time_or_when_dropped() {
         assert!(begun.elapsed() < BOUND, "a hold is left");
         sleep(Duration::from_millis(10)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_quorum_ends_requests_and_holds() {
+    let mut servers = three();
+    let quorum = connect(&servers).await;
+    let closed = quorum.clone();
+    let (held, waits) = (closed.lock("held"), closed.lock("held").owner("other"));
+    let held = soon(held.acquire()).await.unwrap();
+    let waits = tokio::spawn(waits.acquire());
+    let begun = Instant::now();
+    while servers.iter().all(|server| super::waiters(server) == 0) {
+        assert!(begun.elapsed() < BOUND, "nothing waits");
+        sleep(Duration::from_millis(10)).await;
+    }
+    soon(quorum.close()).await;
+    assert_eq!(soon(held.lost()).await, Loss::Closed);
+    assert_eq!(soon(waits).await.unwrap().err(), Some(Error::Closed));
+    for request in [closed.lock("late"), closed.lock("late").no_wait()] {
+        assert_eq!(soon(request.acquire()).await.err(), Some(Error::Closed));
+    }
+
+    // One that waits for a majority to be reached.
+    let quorum = connect(&servers).await;
+    servers[0].kill();
+    servers[1].kill();
+    let waits = tokio::spawn(quorum.lock("report").acquire());
+    while quorum.reached() > 1 {
+        sleep(Duration::from_millis(5)).await;
+    }
+    sleep(A_MOMENT).await;
+    soon(quorum.close()).await;
+    assert_eq!(soon(waits).await.unwrap().err(), Some(Error::Closed));
 }
