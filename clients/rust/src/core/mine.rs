@@ -141,12 +141,16 @@ impl Core {
             self.send(words!["SESSION.END"], Expect::Nothing);
             return self.session_is_over();
         }
-        let (loss, held) = (mine.loss, mine.about);
         if passes {
+            let (loss, held) = (mine.loss, mine.about);
             return self.try_again(Retry::Look { loss, held });
         }
-        for rid in held {
-            self.lose(rid, loss.clone(), &[]);
+        for look in [Some(mine), self.next_mine.take()].into_iter().flatten() {
+            for rid in look.about {
+                if self.phase(rid) == Some(Phase::Held) {
+                    self.lose(rid, look.loss.clone(), &[]);
+                }
+            }
         }
     }
 
