@@ -107,6 +107,21 @@ def test_each_slot_is_locked_at_its_master(pair: Pair) -> None:
         pair.free()
 
 
+@pytest.mark.parametrize("kind", ["unknown-endpoint", "hostname"])
+def test_a_node_that_names_no_host_means_the_one_that_answered(pair: Pair, kind: str) -> None:
+    """That is null or empty, or `?` of who is to have a name and has none (P-CLUSTER-3)."""
+    for node in pair.nodes:
+        node.run("CONFIG", "SET", "cluster-preferred-endpoint-type", kind)
+    try:
+        with Locks(pair.nodes[0].url, cluster=True) as locks:
+            for key, node in zip((LOW, HIGH), pair.nodes):
+                with locks.lock(key, wait=DEADLINE_S):
+                    assert node.held(key)
+    finally:
+        for node in pair.nodes:
+            node.run("CONFIG", "SET", "cluster-preferred-endpoint-type", "ip")
+
+
 def test_close_gives_back_what_is_held_at_each(pair: Pair) -> None:
     locks = Locks(pair.nodes[0].url, cluster=True, grace=60)
     held = [locks.lock(key).acquire() for key in (LOW, HIGH)]

@@ -17,7 +17,7 @@ from ._ask import Event, Order, Settings
 from ._connect import CHUNK, Greeted
 from .clock import now
 from .core import Core
-from .errors import LockError, Lost
+from .errors import LockError, Lost, Unreachable
 from .resp import Malformed, encode
 
 if TYPE_CHECKING:
@@ -194,6 +194,14 @@ class Client:
             greeted = await self._places.open(self.core.open_within / 1000)
         except LockError as error:
             self._not_open(error)
+            return
+        except asyncio.CancelledError:
+            # If this attempt still counts, not by `_obey`: something that a provider awaited was.
+            self._not_open(Unreachable("the attempt to connect was cancelled"))
+            raise
+        except Exception as error:
+            log.exception("a fault of this client; it gives the attempt to connect up")
+            self._not_open(Unreachable(f"no connection: {error!r}"))
             return
         if self._attempt is not asyncio.current_task():
             greeted.writer.transport.abort()

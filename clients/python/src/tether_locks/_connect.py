@@ -30,11 +30,10 @@ from redis.asyncio.connection import (
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
 
 from ._codes import MOMENTARY, NOT_HERE, code_of
 from .errors import LockError, Refused, Unreachable
-from .resp import Malformed, Parser, ReplyError, encode
+from .resp import Parser, ReplyError, encode
 
 CHUNK = 1 << 16
 # Masters that a replica names are followed so often (P-CONN-5).
@@ -50,6 +49,10 @@ _OPENING = (
 )
 
 Address = tuple[str, int]
+# The first and the last of them, and the nodes that have them, the master first. An empty host, or
+# `?`, is that of the node that says so (P-CLUSTER-3).
+NO_HOST = ("", "?")
+Slots = tuple[int, int, list[Address]]
 Server = Union[str, "redis.asyncio.Redis", Sequence[str]]
 
 
@@ -65,7 +68,7 @@ class Greeted:
         self.is_unix = False
         self.address: Address = ("", 0)  # As it was asked for.
         self.where = ""  # That, or its socket, in messages.
-        self.slots: list[Any] = []  # What CLUSTER SLOTS says.
+        self.slots: list[Slots] = []  # As this node of a cluster knows them.
 
     @property
     def peer(self) -> Address:
@@ -119,7 +122,9 @@ class Place:
             where = _where(settings)
             try:
                 greeted, role = await self._greet(kind(**settings), name)
-            except (OSError, RedisError, Malformed) as error:
+            except LockError:
+                raise
+            except Exception as error:  # A provider of credentials may raise anything.
                 raise _as_ours(error, where) from error
             if not isinstance(role, list) or role[0] != b"slave":
                 greeted.address = (settings.get("host", "localhost"), settings.get("port", 6379))
@@ -162,7 +167,8 @@ class Place:
             for reply in (replies[0], *replies[2:role_at], *replies[role_at + 1 :]):
                 if isinstance(reply, ReplyError):
                     raise _refused(reply, where)
-            greeted.slots = replies[-1] if self._is_cluster else []
+            if self._is_cluster:
+                greeted.slots = [_slots(row) for row in replies[-1]]
             return greeted, replies[role_at]
         except BaseException:
             greeted.writer.transport.abort()
@@ -181,13 +187,11 @@ class Place:
             for answer in asyncio.as_completed(asking, timeout=within):
                 try:
                     named[await answer] += 1
-                except (OSError, RedisError, ValueError) as error:
+                except Exception as error:  # Also that the time is over.
                     why = why or f": {_cause(error)}"
                     continue
                 if max(named.values()) > len(sentinels) / 2:
                     break
-        except asyncio.TimeoutError:
-            pass
         finally:
             for each in asking:
                 each.cancel()
@@ -281,6 +285,12 @@ async def _first(found: Sequence[Any]) -> socket.socket:
         await asyncio.gather(*trying, *done, return_exceptions=True)
         for other in made:
             other.close()
+
+
+def _slots(row: Any) -> Slots:
+    """Return one row of CLUSTER SLOTS."""
+    first, last, master, *others = row
+    return first, last, [((node[0] or b"").decode(), node[1]) for node in (master, *others)]
 
 
 async def _auth(connection: Any) -> tuple[str, ...]:
