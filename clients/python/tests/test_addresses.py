@@ -206,6 +206,20 @@ def test_user_password_and_database_are_those_of_the_address(server: Server) -> 
         server.run("ACL", "DELUSER", "ann")
 
 
+def test_a_unix_socket_is_greeted_by_this_client_alone(server: Server) -> None:
+    """redis-py would greet there too, and take a password that is wrong for a broken connection."""
+    server.run("ACL", "SETUSER", "ann", "on", ">secret", "~*", "+@all")
+    try:
+        for password, is_right in (("secret", True), ("guess", False)):
+            options: Any = {"username": "ann", "password": password}
+            right = contextlib.nullcontext() if is_right else pytest.raises(Refused)
+            with Locks(f"unix://{server.socket}", **options) as locks, right:
+                locks.lock("a", wait=DEADLINE_S).acquire()
+    finally:
+        server.run("ACL", "DELUSER", "ann")
+    server.free()
+
+
 def test_a_client_that_is_not_of_redis_asyncio_is_named(server: Server) -> None:
     with pytest.raises(TypeError, match=r"redis\.asyncio"):
         Locks(server.client)
