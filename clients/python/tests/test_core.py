@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tether_locks import resp
-from tether_locks._ask import Ask, Event, Settings
+from tether_locks._ask import Ask, Event, Settings, Words
 from tether_locks._cluster import Moves
 from tether_locks._feed import MOST_EVENTS, Feed
 from tether_locks._requests import MOST_REDIRECTIONS
@@ -253,6 +253,62 @@ def test_nobody_is_told_held_while_all_is_being_lost(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(core.requests, "lose_all", look)
         end(core)
         assert said == ["silence"]
+
+
+MASTER = {b"role": b"master", b"pushes": 1, b"peer-timeout-ms": 8000}
+
+
+@pytest.mark.parametrize(
+    ("end", "grace"),
+    [
+        (lambda core: core.receive(Push([b"lock", b"k", b"LOST ended .2"])), 9000),
+        (lambda core: core.tick(8000), 9000),
+        (lambda core: core.broke(), 9000),  # Then LOCK.MINE is refused for good.
+        (lambda core: core.tick(8000), None),
+        (lambda core: core.receive(Push([b"lock", b"k", b"LOST demoted .2"])), None),
+    ],
+)
+def test_who_waits_is_asked_again_after_all_is_lost(
+    end: Callable[[Core], None], grace: float | None
+) -> None:
+    """Also if a hold that lingers ends with the rest, and the connection is there for a moment."""
+    core = Core(0, Settings(random=lambda: 0, grace=grace))
+    core.acquire("waits", Ask((b"m",)))
+    core.connected()
+    core.receive(MASTER)
+    if grace is not None:
+        core.receive(b"secret")
+    core.receive(None)
+    core.acquire("lingers", Ask((b"k",), at_least=grace or 0))
+    core.receive(7)
+    core.release("lingers")
+    core.receive(ReplyError("NOPERM no") if grace is None else 1)
+    core.output.clear()
+    core.orders.clear()
+    end(core)
+    said = [words[0] for words in served(core) if words[:2] != ("LOCK.RELEASE", b"k")]
+    assert said.count("LOCK.ACQUIRE") == 1
+    assert said[said.index("LOCK.ACQUIRE") - 1] == ("SESSION.START" if grace else "LOCK.SERVER")
+
+
+def served(core: Core) -> list[Words]:
+    """Be its server for some seconds, and return what it says."""
+    replies: dict[Any, Any] = {"LOCK.SERVER": MASTER, "SESSION.START": b"secret"}
+    replies["LOCK.MINE"] = ReplyError("NOPERM no")
+    said: list[Words] = []
+    ends = core.now + 5000
+    while core.now < ends:
+        orders, words = list(core.orders), list(core.output)
+        core.orders.clear()
+        core.output.clear()
+        said += words
+        for each in words:
+            core.receive(replies.get(each[0]))
+        if orders and orders[-1].kind == "connect":
+            core.connected()
+        elif not words:
+            core.tick(min(ends, core.next_tick or ends))
+    return said
 
 
 # ---- slow readers ----

@@ -317,7 +317,8 @@ class Requests:
         """Send it if all former requests of its places are settled (P-OWNER-4)."""
         core = self._core
         is_deciding = self.mine is not None and self.mine.is_resume
-        if not core.is_up or core.is_closed or is_deciding or request.phase is not Phase.QUEUED:
+        is_ending = core.is_closed or core.is_losing
+        if not core.is_up or is_ending or is_deciding or request.phase is not Phase.QUEUED:
             return
         if any(self._places[place][0] is not request for place in request.places):
             return
