@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tether_locks import resp
+from tether_locks import clock, resp
 from tether_locks._ask import Ask, Event, Settings, Words
 from tether_locks._cluster import Moves
 from tether_locks._feed import MOST_EVENTS, Feed
@@ -311,6 +311,26 @@ def served(core: Core) -> list[Words]:
     return said
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="there is one clock for both")
+def test_a_pause_between_its_two_clocks_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is busy looks as if it had been suspended otherwise (P-FENCE-3)."""
+    moment, pause = 0.0, 0.0
+
+    def read(_: int = 0) -> float:
+        nonlocal moment
+        moment += pause
+        return moment
+
+    monkeypatch.setattr(clock, "_elapsed", clock.Elapsed())
+    monkeypatch.setattr(clock.time, "monotonic", read)
+    monkeypatch.setattr(clock.time, "clock_gettime", read)
+    began = clock.now()
+    pause = 3.0
+    clock.now()
+    pause = 0.0
+    assert clock.now() - began == 1000 * moment
+
+
 # ---- slow readers ----
 
 
@@ -337,6 +357,20 @@ def test_a_slow_watcher_learns_the_last_state_of_each_key() -> None:
     changes = [change for key, change in seen if key == b"a"]
     assert changes == ["added", "deleted"] * (len(changes) // 2) + ["added"]
     assert seen[-1] == (b"b", "deleted")
+
+
+@pytest.mark.parametrize(
+    ("state", "changes"), [("missing", ["added", "deleted"]), ("exists", ["deleted", "added"])]
+)
+def test_a_watcher_that_has_read_nothing_learns_the_state_first(
+    state: str, changes: list[str]
+) -> None:
+    """However often that has changed until it reads (P-WATCH-2)."""
+    feed = Feed("names")
+    feed.on_event(Event("watch", feed, (b"a", state)))
+    for number in range(MOST_EVENTS):
+        feed.on_event(Event("watch", feed, (b"a", changes[number % 2])))
+    assert taken(feed) == [(b"a", state)]
 
 
 def test_a_slow_reader_of_presence_learns_who_is_there() -> None:
