@@ -381,6 +381,7 @@ class Core:
         if len(request.depth) > 1:
             request.depth.remove(name)
             return self.tell({"released": name})
+        self.end_extensions(request)
         rest = request.call.get("at_least", 0) - self.elapsed(request.granted)
         if rest > 0 and self.keeps("P-LEAST-2"):
             return self.keep(request)
@@ -542,7 +543,8 @@ class Core:
             return
         self.is_closed = True
         kept = [r for r in self.requests if r.phase in ("kept", "extending")]
-        others = [r for r in self.requests if r.phase in ("held", "releasing")]
+        rest = ("held", "releasing", "asked", "waiting")
+        others = [r for r in self.requests if r.phase in rest and r.is_named]
         for request in list(self.requests):
             self.fail(request, "closed", ("closed", "CLOSED"))
         for name in [*self.watches, *self.presences]:
@@ -966,13 +968,15 @@ class Core:
             return self.fail(request, None, ("taken", "QUARANTINE"))
         return self.fail(request, None, ("refused", error.code))
 
-    def grant(self, request, token, lease_from):
+    def grant(self, request, token, since, left=None):
+        """Its lease runs since then, when this much was left of it: all unless given."""
         request.phase, request.token, request.granted = "held", token, self.now
         request.was_granted = True
         request.refusal = None
         self.greatest = max(self.greatest, token)
-        if request.call.get("lease"):
-            request.lease_from = (lease_from, request.call["lease"])
+        lease = request.call.get("lease") if left is None else left
+        if lease is not None:
+            request.lease_from = (since, lease)
         event = {"granted": request.id, "token": token}
         if request.call.get("seq"):
             event["key"] = request.keys[0]
@@ -1009,6 +1013,9 @@ class Core:
             names = request.depth if self.keeps("P-OWNER-8") else request.depth[:1]
             for name in names:
                 self.tell({"lost": name, "reason": reason})
+        self.end_extensions(request)
+
+    def end_extensions(self, request):
         for extension in request.extensions:
             self.tell({"not_extended": extension["name"], "error": "lost", "code": "LOST"})
         request.extensions = []
@@ -1185,6 +1192,7 @@ class Core:
                 mine["reason"] = reason
 
     def ask_mine(self, cursor):
+        self.mine.setdefault("sent", self.now)
         self.send(["LOCK.MINE", *cursor], self.found)
 
     def found(self, reply):
@@ -1235,12 +1243,13 @@ class Core:
             if request.phase in ("held", "kept", "extending"):
                 self.compare_hold(request, found.get(request, []), mine["reason"])
             elif request.phase == "asked" and mine["is_resume"]:
-                self.compare_request(request, found.get(request, []))
+                self.compare_request(request, found.get(request, []), mine["sent"])
             elif request.phase == "releasing" and not request.is_named and mine["is_resume"]:
                 self.settle(request)
         if self.keeps("P-SESS-6"):
             for entry in unclaimed:
-                self.release_unclaimed(entry)
+                if mine["is_resume"] or not self.at_place(place_of(entry)):
+                    self.release_unclaimed(entry)
         if mine["is_resume"]:
             for request in list(self.requests):
                 if request.phase == "extending":
@@ -1275,11 +1284,12 @@ class Core:
         self.lose(request, reason, gone)
         return None
 
-    def compare_request(self, request, entries):
+    def compare_request(self, request, entries, sent):
         if request.is_given_up:
             return None
         if len(entries) == len(request.keys):
-            return self.grant(request, entries[0][b"token"], self.now)
+            lefts = [entry[b"lease-ms"] for entry in entries if entry[b"lease-ms"] is not None]
+            return self.grant(request, entries[0][b"token"], sent, min(lefts, default=None))
         request.phase, request.has_waited = "queued", True
         for entry in entries:
             self.release_unclaimed(entry)
@@ -1559,6 +1569,11 @@ class Core:
                     self.say_member(name, key, "del", None, "flushed")
         else:
             self.send_prefix(prefix)
+
+
+def place_of(entry):
+    """The place of what LOCK.MINE lists."""
+    return (entry[b"kind"] == b"temporary", entry[b"key"], entry[b"label"] or b"")
 
 
 def slot(key):

@@ -185,6 +185,7 @@ class Server:
                 b"label": hold.label,
                 b"token": hold.token,
                 b"state": b"held",
+                b"lease-ms": None,
             }
             for hold in self.holds
             if hold.owner is owner
