@@ -394,7 +394,7 @@ def test_a_fork_while_the_connection_is_made_leaves_it_to_the_parent(
         finally:
             there.close()
             os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+            await asyncio.to_thread(os.waitpid, child, 0)
 
     is_unix = scheme == "unix"
     with socket.socket(socket.AF_UNIX if is_unix else socket.AF_INET) as listening:

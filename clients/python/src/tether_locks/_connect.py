@@ -292,9 +292,7 @@ async def _choose_address(connection: Any) -> None:
 async def _addresses(host: str, port: int) -> Sequence[Any]:
     """Return those of a host; one that is an address itself needs no thread that asks."""
     with contextlib.suppress(socket.gaierror):
-        return socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
-        )
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
