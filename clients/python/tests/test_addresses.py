@@ -206,6 +206,20 @@ def test_user_password_and_database_are_those_of_the_address(server: Server) -> 
         server.run("ACL", "DELUSER", "ann")
 
 
+def test_a_unix_socket_is_greeted_by_this_client_alone(server: Server) -> None:
+    """redis-py would greet there too, and take a password that is wrong for a broken connection."""
+    server.run("ACL", "SETUSER", "ann", "on", ">secret", "~*", "+@all")
+    try:
+        for password, is_right in (("secret", True), ("guess", False)):
+            options: Any = {"username": "ann", "password": password}
+            right = contextlib.nullcontext() if is_right else pytest.raises(Refused)
+            with Locks(f"unix://{server.socket}", **options) as locks, right:
+                locks.lock("a", wait=DEADLINE_S).acquire()
+    finally:
+        server.run("ACL", "DELUSER", "ann")
+    server.free()
+
+
 def test_a_client_that_is_not_of_redis_asyncio_is_named(server: Server) -> None:
     with pytest.raises(TypeError, match=r"redis\.asyncio"):
         Locks(server.client)
@@ -426,6 +440,75 @@ def test_a_sentinel_that_ends_the_connection_is_asked_once_in_an_attempt() -> No
 
     asyncio.run(story())
     assert len(asked) == 1
+
+
+class Vault(redis.CredentialProvider):
+    """A provider of credentials that fails the first time it is asked."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._errors = [error]
+
+    def get_credentials(self) -> tuple[str, str]:
+        for error in [self._errors.pop() for _ in list(self._errors)]:
+            raise error
+        return "default", "secret"
+
+
+def unreachable_once(locks: aio.Locks, match: str, *, then: bool = True) -> None:
+    """See that an attempt which fails in an unforeseen way is over, and the next one is made."""
+
+    async def story() -> None:
+        async with locks:
+            with pytest.raises(Unreachable, match=match):
+                await asyncio.wait_for(locks.lock("a", wait=0).acquire(), DEADLINE_S)
+            if then:
+                await asyncio.wait_for((await locks.lock("a").acquire()).release(), DEADLINE_S)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("error", [RuntimeError("sealed"), asyncio.CancelledError("sealed")])
+def test_whatever_a_provider_of_credentials_raises_costs_one_attempt(
+    error: BaseException, server: Server
+) -> None:
+    unreachable_once(aio.Locks(server.url, credential_provider=Vault(error)), "sealed|cancelled")
+    server.free()
+
+
+def test_whatever_a_provider_of_credentials_for_sentinels_raises_is_unreachable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        vault = {"credential_provider": Vault(RuntimeError("sealed"))}
+        sentinels = Sentinels([("127.0.0.1", port)], sentinel_kwargs=vault)
+        unreachable_once(aio.Locks(sentinels.master_for("tether")), "sealed", then=False)
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64 + ".b"])
+def test_a_host_that_is_no_name_is_unreachable(host: str, server: Server) -> None:
+    """It is no error of the system's: getaddrinfo is never asked."""
+    wrong = f"redis://{host}:1"
+    unreachable_once(aio.Locks(wrong), "label", then=False)
+    with Locks([wrong, server.url]) as locks, locks.lock("a", wait=0):
+        pass
+    server.free()
+
+
+def test_nodes_that_do_not_agree_who_has_a_slot_are_unreachable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each refers to the other, as for a moment while a slot moves."""
+    other = {"one": "two", "two": "one"}
+
+    async def open_at(places: Places, place: Place, within: float) -> Greeted:
+        writer: Any = types.SimpleNamespace(get_extra_info=lambda _: None)
+        writer.transport = types.SimpleNamespace(abort=lambda: None)
+        greeted = Greeted(asyncio.StreamReader(), writer)
+        greeted.address = place.address
+        greeted.slots = [(0, 16383, [(other[place.address[0]], 6379)])]
+        return greeted
+
+    monkeypatch.setattr(Places, "open_at", open_at)
+    unreachable_once(aio.Locks("redis://one", cluster=True), "agree", then=False)
 
 
 def test_a_replica_that_is_reached_by_a_unix_socket_leads_to_its_master_by_tcp(

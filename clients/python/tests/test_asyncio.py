@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import pathlib
 import random
 import re
+import signal
+import socket
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -299,8 +303,6 @@ def test_silence_ends_the_locks_within_the_fence(server: Server) -> None:
 def test_a_body_that_blocks_its_loop_learns_of_the_silence_when_it_looks(server: Server) -> None:
     async def story(locks: Locks) -> None:
         held = await locks.lock("a").acquire()
-        import time
-
         time.sleep(1.6)
         assert held.lost == "silence"
 
@@ -361,6 +363,47 @@ def test_addresses_of_all_kinds(server: Server) -> None:
 
     asyncio.run(both())
     server.free()
+
+
+@pytest.mark.parametrize("is_greeting", [False, True])
+@pytest.mark.parametrize("scheme", ["redis", "rediss", "unix"])
+def test_a_fork_while_the_connection_is_made_leaves_it_to_the_parent(
+    scheme: str, is_greeting: bool, tmp_path: pathlib.Path
+) -> None:
+    """Before it is connected, greeted, or redis-py hands it over: see also test_threads."""
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        locks = Locks(url, connect_timeout=DEADLINE_S)
+        asking = asyncio.create_task(locks.lock("a").acquire())
+        there, _ = await loop.sock_accept(listening)
+        if is_greeting:
+            assert await loop.sock_recv(there, 5)
+        child = os.fork()
+        if child == 0:
+            listening.close()
+            there.close()
+            time.sleep(DEADLINE_S)
+            os._exit(0)
+        try:
+            await locks.close()
+            with pytest.raises(Unreachable):
+                await asking
+            while await asyncio.wait_for(loop.sock_recv(there, 4096), DEADLINE_S / 2):
+                pass
+        finally:
+            there.close()
+            os.kill(child, signal.SIGKILL)
+            await asyncio.to_thread(os.waitpid, child, 0)
+
+    is_unix = scheme == "unix"
+    with socket.socket(socket.AF_UNIX if is_unix else socket.AF_INET) as listening:
+        listening.bind(str(tmp_path / "s") if is_unix else ("127.0.0.1", 0))
+        listening.listen()
+        listening.setblocking(False)
+        where = listening.getsockname()
+        url = f"unix://{where}" if is_unix else f"{scheme}://127.0.0.1:{where[1]}"
+        asyncio.run(story())
 
 
 # ---- what is built on locks ----

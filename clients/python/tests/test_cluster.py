@@ -14,7 +14,8 @@ import pytest
 import redis
 
 import tether_locks.asyncio as aio
-from tether_locks import CrossSlot, Locks, Lost, Stale, Taken
+from tether_locks import Closed, CrossSlot, Locks, Lost, Stale, Taken
+from tether_locks._cluster import Cluster
 from tether_locks._state import slot_of
 
 from .conftest import DEADLINE_S, Server, eventually, free_port
@@ -107,6 +108,21 @@ def test_each_slot_is_locked_at_its_master(pair: Pair) -> None:
         pair.free()
 
 
+@pytest.mark.parametrize("kind", ["unknown-endpoint", "hostname"])
+def test_a_node_that_names_no_host_means_the_one_that_answered(pair: Pair, kind: str) -> None:
+    """That is null or empty, or `?` of who is to have a name and has none (P-CLUSTER-3)."""
+    for node in pair.nodes:
+        node.run("CONFIG", "SET", "cluster-preferred-endpoint-type", kind)
+    try:
+        with Locks(pair.nodes[0].url, cluster=True) as locks:
+            for key, node in zip((LOW, HIGH), pair.nodes):
+                with locks.lock(key, wait=DEADLINE_S):
+                    assert node.held(key)
+    finally:
+        for node in pair.nodes:
+            node.run("CONFIG", "SET", "cluster-preferred-endpoint-type", "ip")
+
+
 def test_close_gives_back_what_is_held_at_each(pair: Pair) -> None:
     locks = Locks(pair.nodes[0].url, cluster=True, grace=60)
     held = [locks.lock(key).acquire() for key in (LOW, HIGH)]
@@ -166,6 +182,29 @@ def test_a_presence_goes_with_its_slot_and_tells_the_difference(pair: Pair) -> N
             high.run("DEL", HIGH + "x")
 
     asyncio.run(asyncio.wait_for(story(), DEADLINE_S))
+
+
+@pytest.mark.parametrize("kind", ["watch", "presence", "observe"])
+def test_a_watch_whose_slot_has_moved_ends_with_its_client(pair: Pair, kind: str) -> None:
+    """Nobody read it between the two, and what is closed connects nowhere."""
+
+    async def story() -> None:
+        locks = aio.Locks(pair.nodes[0].url, cluster=True)
+        changes: Any = getattr(locks, kind)(LOW + "w")
+        async with locks.temporary_key(LOW + "w", "v"):
+            await changes.__anext__()
+        (cluster,) = locks._clients.values()
+        assert isinstance(cluster, Cluster)
+        core = cluster.client(LOW.encode()).core
+        await asyncio.to_thread(pair.move, LOW, 1)
+        while core.watches.is_wanted or core.presences.is_wanted:
+            await asyncio.sleep(0.01)
+        await locks.close()
+        with pytest.raises(Closed):
+            while True:
+                await asyncio.wait_for(changes.__anext__(), DEADLINE_S)
+
+    asyncio.run(story())
 
 
 def test_data_in_a_cluster_has_its_fence_in_its_slot(pair: Pair) -> None:

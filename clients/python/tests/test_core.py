@@ -5,14 +5,15 @@ from __future__ import annotations
 import pathlib
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import pytest
 
-from tether_locks import resp
-from tether_locks._ask import Ask, Event, Settings
+from tether_locks import clock, resp
+from tether_locks._ask import Ask, Event, Settings, Words
 from tether_locks._cluster import Moves
 from tether_locks._feed import MOST_EVENTS, Feed
 from tether_locks._requests import MOST_REDIRECTIONS
@@ -197,7 +198,9 @@ def test_timers_of_requests_that_are_over_are_dropped() -> None:
 
 
 @pytest.mark.parametrize("has_session", [False, True])
-def test_an_extension_beside_a_release_is_answered_also_over_a_break(has_session: bool) -> None:
+def test_an_extension_beside_a_release_is_answered_before_it_also_over_a_break(
+    has_session: bool,
+) -> None:
     core = with_lock(**({"grace": 9000} if has_session else {}))
     core.extend("a", 500)
     core.release("a")
@@ -207,7 +210,7 @@ def test_an_extension_beside_a_release_is_answered_also_over_a_break(has_session
         core.connected()
         core.receive(1)
         core.receive(0)
-    assert [event.kind for event in core.events] == ["released", "not_extended"]
+    assert [event.kind for event in core.events] == ["not_extended", "released"]
 
 
 def test_a_question_beside_a_release_is_answered() -> None:
@@ -255,6 +258,82 @@ def test_nobody_is_told_held_while_all_is_being_lost(monkeypatch: pytest.MonkeyP
         assert said == ["silence"]
 
 
+MASTER = {b"role": b"master", b"pushes": 1, b"peer-timeout-ms": 8000}
+
+
+@pytest.mark.parametrize(
+    ("end", "grace"),
+    [
+        (lambda core: core.receive(Push([b"lock", b"k", b"LOST ended .2"])), 9000),
+        (lambda core: core.tick(8000), 9000),
+        (lambda core: core.broke(), 9000),  # Then LOCK.MINE is refused for good.
+        (lambda core: core.tick(8000), None),
+        (lambda core: core.receive(Push([b"lock", b"k", b"LOST demoted .2"])), None),
+    ],
+)
+def test_who_waits_is_asked_again_after_all_is_lost(
+    end: Callable[[Core], None], grace: float | None
+) -> None:
+    """Also if a hold that lingers ends with the rest, and the connection is there for a moment."""
+    core = Core(0, Settings(random=lambda: 0, grace=grace))
+    core.acquire("waits", Ask((b"m",)))
+    core.connected()
+    core.receive(MASTER)
+    if grace is not None:
+        core.receive(b"secret")
+    core.receive(None)
+    core.acquire("lingers", Ask((b"k",), at_least=grace or 0))
+    core.receive(7)
+    core.release("lingers")
+    core.receive(ReplyError("NOPERM no") if grace is None else 1)
+    core.output.clear()
+    core.orders.clear()
+    end(core)
+    said = [words[0] for words in served(core) if words[:2] != ("LOCK.RELEASE", b"k")]
+    assert said.count("LOCK.ACQUIRE") == 1
+    assert said[said.index("LOCK.ACQUIRE") - 1] == ("SESSION.START" if grace else "LOCK.SERVER")
+
+
+def served(core: Core) -> list[Words]:
+    """Be its server for some seconds, and return what it says."""
+    replies: dict[Any, Any] = {"LOCK.SERVER": MASTER, "SESSION.START": b"secret"}
+    replies["LOCK.MINE"] = ReplyError("NOPERM no")
+    said: list[Words] = []
+    ends = core.now + 5000
+    while core.now < ends:
+        orders, words = list(core.orders), list(core.output)
+        core.orders.clear()
+        core.output.clear()
+        said += words
+        for each in words:
+            core.receive(replies.get(each[0]))
+        if orders and orders[-1].kind == "connect":
+            core.connected()
+        elif not words:
+            core.tick(min(ends, core.next_tick or ends))
+    return said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is one clock for both")
+def test_a_pause_between_its_two_clocks_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is busy looks as if it had been suspended otherwise (P-FENCE-3)."""
+    moment, pause = 0.0, 0.0
+
+    def read(_: int = 0) -> float:
+        nonlocal moment
+        moment += pause
+        return moment
+
+    monkeypatch.setattr(clock, "_elapsed", clock.Elapsed())
+    monkeypatch.setattr(time, "monotonic", read)
+    monkeypatch.setattr(time, "clock_gettime", read)
+    began = clock.now()
+    pause = 3.0
+    clock.now()
+    pause = 0.0
+    assert clock.now() - began == 1000 * moment
+
+
 # ---- slow readers ----
 
 
@@ -281,6 +360,20 @@ def test_a_slow_watcher_learns_the_last_state_of_each_key() -> None:
     changes = [change for key, change in seen if key == b"a"]
     assert changes == ["added", "deleted"] * (len(changes) // 2) + ["added"]
     assert seen[-1] == (b"b", "deleted")
+
+
+@pytest.mark.parametrize(
+    ("state", "changes"), [("missing", ["added", "deleted"]), ("exists", ["deleted", "added"])]
+)
+def test_a_watcher_that_has_read_nothing_learns_the_state_first(
+    state: str, changes: list[str]
+) -> None:
+    """However often that has changed until it reads (P-WATCH-2)."""
+    feed = Feed("names")
+    feed.on_event(Event("watch", feed, (b"a", state)))
+    for number in range(MOST_EVENTS):
+        feed.on_event(Event("watch", feed, (b"a", changes[number % 2])))
+    assert taken(feed) == [(b"a", state)]
 
 
 def test_a_slow_reader_of_presence_learns_who_is_there() -> None:

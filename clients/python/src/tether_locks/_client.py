@@ -17,7 +17,7 @@ from ._ask import Event, Order, Settings
 from ._connect import CHUNK, Greeted
 from .clock import now
 from .core import Core
-from .errors import LockError, Lost
+from .errors import LockError, Lost, Unreachable
 from .resp import Malformed, encode
 
 if TYPE_CHECKING:
@@ -36,29 +36,6 @@ class Listener(Protocol):
 
     def on_event(self, event: Event) -> None:
         """Hear of something; never call the client from here."""
-
-
-def _forget_after_fork() -> None:
-    """Let go of the parent's connections, so that they end with the parent (P-FORK-2)."""
-    for client in list(_clients):
-        for writer in client.writers:
-            sock = writer.get_extra_info("socket")
-            if sock is not None:
-                replace_descriptor(sock.fileno())
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_after_fork)
-
-
-def replace_descriptor(descriptor: int) -> None:
-    """Close it, and leave its number to nobody: what knows that may close it later."""
-    if descriptor < 0:
-        return
-    with contextlib.suppress(OSError):
-        nothing = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nothing, descriptor, inheritable=False)
-        os.close(nothing)
 
 
 def close_all(loop: asyncio.AbstractEventLoop) -> None:
@@ -85,7 +62,6 @@ class Client:
         self.loop = asyncio.get_running_loop()
         self.pid = os.getpid()
         self.core = Core(now(), settings)
-        self.writers: set[asyncio.StreamWriter] = set()
         self._places = places
         self._writer: asyncio.StreamWriter | None = None
         self._attempt: asyncio.Task[None] | None = None
@@ -166,13 +142,10 @@ class Client:
         if writer is not None:
             log.info("leaving the connection")
             if order.after:
-                self.loop.call_later(order.after / 1000, self._hang_up, writer)
+                # What writes is kept until then: its end would end the connection.
+                self.loop.call_later(order.after / 1000, lambda: writer.transport.abort())
             else:
-                self._hang_up(writer)
-
-    def _hang_up(self, writer: asyncio.StreamWriter) -> None:
-        self.writers.discard(writer)
-        writer.transport.abort()
+                writer.transport.abort()
 
     def _set_timer(self) -> None:
         at = self.core.next_tick
@@ -195,11 +168,18 @@ class Client:
         except LockError as error:
             self._not_open(error)
             return
+        except asyncio.CancelledError:
+            # If this attempt still counts, not by `_obey`: something that a provider awaited was.
+            self._not_open(Unreachable("the attempt to connect was cancelled"))
+            raise
+        except Exception as error:
+            log.exception("a fault of this client; it gives the attempt to connect up")
+            self._not_open(Unreachable(f"no connection: {error!r}"))
+            return
         if self._attempt is not asyncio.current_task():
             greeted.writer.transport.abort()
             return
         self._writer = greeted.writer
-        self.writers.add(greeted.writer)
         log.info("connected to %s", greeted.writer.get_extra_info("peername"))
         try:
             self.do(lambda: self.core.connected(greeted.is_unix, greeted.where))
@@ -209,7 +189,7 @@ class Client:
         if self._writer is greeted.writer:
             log.info("the connection broke")
             self._writer = self._attempt = None
-            self._hang_up(greeted.writer)
+            greeted.writer.transport.abort()
             self.do(self.core.broke)
 
     def _not_open(self, error: LockError) -> None:

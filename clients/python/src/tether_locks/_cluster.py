@@ -9,10 +9,10 @@ from typing import Callable
 
 from ._ask import Settings
 from ._client import Client
-from ._connect import Address, Greeted, Place, Places, worst
+from ._connect import NO_HOST, Address, Greeted, Place, Places, worst
 from ._requests import MOST_REDIRECTIONS, SETTLED_MS
 from ._state import slot_of
-from .errors import LockError
+from .errors import LockError, Unreachable
 
 
 class Moves:
@@ -44,7 +44,7 @@ class Cluster:
         self._nodes: dict[Address, None] = {}
         # By the master's address; None is for the first one, of which that is not known yet.
         self._clients: dict[Address | None, Client] = {}
-        self._all: list[Client] = []
+        self._homes: dict[Client, _Home] = {}
 
     @property
     def is_here(self) -> bool:
@@ -60,16 +60,16 @@ class Cluster:
         """Return the client to which `MOVED slot host:port` or `ASK ..` refers; see P-CLUSTER-3."""
         word, slot, address = error.split(" ")[:3]
         host, _, port = address.rpartition(":")
-        here = next((each for each, client in self._clients.items() if client is by), None)
-        owner = (host or (here[0] if here else ""), int(port))
+        owner = (self._homes[by].host if host in NO_HOST else host, int(port))
         if word == "MOVED":
             self.owners[int(slot)] = owner
         return self._client_at(owner)
 
     def learn(self, greeted: Greeted) -> None:
         """Remember what a node says of the slots."""
-        for first, last, *nodes in greeted.slots:
-            found = [(node[0].decode() or greeted.address[0], node[1]) for node in nodes]
+        for first, last, nodes in greeted.slots:
+            here = greeted.address[0]
+            found = [(here if host in NO_HOST else host, port) for host, port in nodes]
             self._nodes.update(dict.fromkeys(found))
             self.owners.update(dict.fromkeys(range(first, last + 1), found[0]))
 
@@ -90,7 +90,7 @@ class Cluster:
     async def close(self) -> None:
         """Close each."""
         self._is_closed = True
-        await asyncio.gather(*(client.close() for client in self._all))
+        await asyncio.gather(*(client.close() for client in self._homes))
 
     def _client_at(self, address: Address | None) -> Client:
         client = self._clients.get(address)
@@ -98,7 +98,7 @@ class Cluster:
             home = _Home(self, address)
             client = home.client = self._clients[address] = Client(home, self._settings)
             client.cluster = self
-            self._all.append(client)
+            self._homes[client] = home
         return client
 
 
@@ -111,6 +111,11 @@ class _Home:
         self._cluster = cluster
         self._address = address
 
+    @property
+    def host(self) -> str:
+        """Where it was connected last."""
+        return self._address[0] if self._address is not None else ""
+
     async def open(self, within: float) -> Greeted:
         """As of `Places`; each address has half of the time that is left."""
         cluster, errors = self._cluster, list[LockError]()
@@ -121,7 +126,8 @@ class _Home:
             owner = self._owner()
             there = [p for p in cluster.addresses(owner) if p.address not in tried]
             if not there:
-                raise worst(errors)
+                text = "the nodes of the cluster do not agree who has the slot"
+                raise worst(errors or [Unreachable(text)])
             tried.add(there[0].address)
             try:
                 greeted = await cluster.places.open_at(there[0], (ends - loop.time()) / 2)

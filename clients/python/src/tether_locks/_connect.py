@@ -7,11 +7,12 @@ own, since redis-py would connect anew, time out and retry by itself (P-CONN-1).
 from __future__ import annotations
 
 import asyncio
-import ipaddress
+import contextlib
 import os
 import socket
 import ssl
 import sys
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -30,11 +31,10 @@ from redis.asyncio.connection import (
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
 
 from ._codes import MOMENTARY, NOT_HERE, code_of
 from .errors import LockError, Refused, Unreachable
-from .resp import Malformed, Parser, ReplyError, encode
+from .resp import Parser, ReplyError, encode
 
 CHUNK = 1 << 16
 # Masters that a replica names are followed so often (P-CONN-5).
@@ -50,6 +50,10 @@ _OPENING = (
 )
 
 Address = tuple[str, int]
+# The first and the last of them, and the nodes that have them, the master first. An empty host, or
+# `?`, is that of the node that says so (P-CLUSTER-3).
+NO_HOST = ("", "?")
+Slots = tuple[int, int, list[Address]]
 Server = Union[str, "redis.asyncio.Redis", Sequence[str]]
 
 
@@ -65,7 +69,7 @@ class Greeted:
         self.is_unix = False
         self.address: Address = ("", 0)  # As it was asked for.
         self.where = ""  # That, or its socket, in messages.
-        self.slots: list[Any] = []  # What CLUSTER SLOTS says.
+        self.slots: list[Slots] = []  # As this node of a cluster knows them.
 
     @property
     def peer(self) -> Address:
@@ -119,7 +123,9 @@ class Place:
             where = _where(settings)
             try:
                 greeted, role = await self._greet(kind(**settings), name)
-            except (OSError, RedisError, Malformed) as error:
+            except LockError:
+                raise
+            except Exception as error:  # A provider of credentials may raise anything.
                 raise _as_ours(error, where) from error
             if not isinstance(role, list) or role[0] != b"slave":
                 greeted.address = (settings.get("host", "localhost"), settings.get("port", 6379))
@@ -135,13 +141,8 @@ class Place:
 
     async def _greet(self, connection: Any, name: str) -> tuple[Greeted, Any]:
         """P-CONN-2, P-CONN-3; and ROLE, which a user may not be allowed to ask."""
-        await _choose_address(connection)
-        await connection._connect()
-        where = _where(vars(connection))
-        greeted = Greeted(connection._reader, connection._writer)
-        greeted.where = where
-        # redis-py warns of connections that are dropped while they look open.
-        connection._reader = connection._writer = None
+        greeted = Greeted(*await _connected(connection))
+        where = greeted.where = _where(vars(connection))
         greeted.is_unix = isinstance(connection, UnixDomainSocketConnection)
         try:
             words: list[tuple[bytes | str | int, ...]] = [("HELLO", 3, *await _auth(connection))]
@@ -162,7 +163,8 @@ class Place:
             for reply in (replies[0], *replies[2:role_at], *replies[role_at + 1 :]):
                 if isinstance(reply, ReplyError):
                     raise _refused(reply, where)
-            greeted.slots = replies[-1] if self._is_cluster else []
+            if self._is_cluster:
+                greeted.slots = [_slots(row) for row in replies[-1]]
             return greeted, replies[role_at]
         except BaseException:
             greeted.writer.transport.abort()
@@ -181,13 +183,11 @@ class Place:
             for answer in asyncio.as_completed(asking, timeout=within):
                 try:
                     named[await answer] += 1
-                except (OSError, RedisError, ValueError) as error:
+                except Exception as error:  # Also that the time is over.
                     why = why or f": {_cause(error)}"
                     continue
                 if max(named.values()) > len(sentinels) / 2:
                     break
-        except asyncio.TimeoutError:
-            pass
         finally:
             for each in asking:
                 each.cancel()
@@ -216,28 +216,84 @@ class Place:
         return host, int(port)
 
 
+# Those of this process, from before they are connected until they are closed.
+_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+# What writes on a connection of a class of the user's own, of which no socket is known before.
+_writers: weakref.WeakSet[asyncio.StreamWriter] = weakref.WeakSet()
+
+
+def keep_from_children(sock: socket.socket) -> None:
+    """Let it be this process's alone, also if that forks (P-FORK-2)."""
+    _sockets.add(sock)
+
+
+def _leave_to_parent() -> None:
+    """In a child process: let go of the parent's connections, so that they end with the parent."""
+    theirs = [writer.get_extra_info("socket") for writer in _writers]
+    for sock in (*_sockets, *theirs):
+        if sock is not None and sock.fileno() >= 0:
+            _replace(sock.fileno())
+
+
+def _replace(descriptor: int) -> None:
+    """Close it, and leave its number to nobody: what knows that may close it later."""
+    with contextlib.suppress(OSError):
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, descriptor, inheritable=False)
+        os.close(nothing)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
+
+
+async def _connected(connection: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect where redis-py says, and say nothing there."""
+    if type(connection) is UnixDomainSocketConnection:  # redis-py would greet, and time out.
+        sock = _new_socket(socket.AF_UNIX, socket.SOCK_STREAM, 0)
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, connection.path)
+        except BaseException:
+            sock.close()
+            raise
+        return await asyncio.open_unix_connection(sock=sock)
+    await _choose_address(connection)
+    await connection._connect()
+    reader, writer = connection._reader, connection._writer
+    _writers.add(writer)
+    # redis-py warns of connections that are dropped while they look open.
+    connection._reader = connection._writer = None
+    return reader, writer
+
+
+def _new_socket(family: int, kind: int, protocol: int) -> socket.socket:
+    sock = socket.socket(family, kind, protocol)
+    keep_from_children(sock)
+    sock.setblocking(False)
+    return sock
+
+
 async def _choose_address(connection: Any) -> None:
     """Of the addresses of a name take the one that answers first (P-CONN-9).
 
-    asyncio tries them in turn, so that a silent one would take the time of all.
+    asyncio tries them in turn, so that a silent one would take the time of all. And it makes their
+    sockets itself, so that a child process could not let go of them.
     """
-    if type(connection) not in (Connection, SSLConnection) or _is_literal(connection.host):
+    if type(connection) not in (Connection, SSLConnection):
         return
     arguments = dict(connection._connection_arguments())
     host, port = arguments.pop("host"), arguments.pop("port")
-    loop = asyncio.get_running_loop()
-    sock = await _first(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    sock = await _first(await _addresses(host, port))
     if "ssl" in arguments:
         arguments["server_hostname"] = host
     connection._connection_arguments = lambda: {**arguments, "sock": sock}
 
 
-def _is_literal(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
+async def _addresses(host: str, port: int) -> Sequence[Any]:
+    """Return those of a host; one that is an address itself needs no thread that asks."""
+    with contextlib.suppress(socket.gaierror):
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
 async def _first(found: Sequence[Any]) -> socket.socket:
@@ -249,9 +305,8 @@ async def _first(found: Sequence[Any]) -> socket.socket:
     made: list[socket.socket] = []
 
     async def connect(family: int, kind: int, protocol: int, _: str, address: Any) -> socket.socket:
-        sock = socket.socket(family, kind, protocol)
+        sock = _new_socket(family, kind, protocol)
         made.append(sock)
-        sock.setblocking(False)
         await asyncio.get_running_loop().sock_connect(sock, address)
         return sock
 
@@ -281,6 +336,12 @@ async def _first(found: Sequence[Any]) -> socket.socket:
         await asyncio.gather(*trying, *done, return_exceptions=True)
         for other in made:
             other.close()
+
+
+def _slots(row: Any) -> Slots:
+    """Return one row of CLUSTER SLOTS."""
+    first, last, master, *others = row
+    return first, last, [((node[0] or b"").decode(), node[1]) for node in (master, *others)]
 
 
 async def _auth(connection: Any) -> tuple[str, ...]:

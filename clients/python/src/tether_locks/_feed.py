@@ -86,10 +86,10 @@ def _state(event: Event) -> tuple[Hashable, Any]:
 
 def _changed(event: Event, known: Any) -> Event:
     """Say it to a reader who knows this."""
-    if event.kind == "watch" and known is not None:
+    if event.kind == "watch":
         key, change = event.value
-        is_there = change in ("exists", "added")
-        return event._replace(value=(key, "added" if is_there else "deleted"))
+        words = ("missing", "exists") if known is None else ("deleted", "added")
+        return event._replace(value=(key, words[change in ("exists", "added")]))
     if event.kind == "presence" and event.value[1] != "del":
         key, _, *member = event.value
         return event._replace(value=(key, "add" if known is None else "set", *member))

@@ -146,10 +146,12 @@ class Requests:
         elif request.phase is Phase.HELD and len(request.handles) > 1:
             self._leave_handle(request, handle)
             self._core.tell("released", handle)
-        elif request.phase is Phase.HELD and self._rest(request) > 0:
-            self._keep(request)
         elif request.phase is Phase.HELD:
-            self._begin_release(request)
+            self._end_extensions(request, "released")
+            if self._rest(request) > 0:
+                self._keep(request)
+            else:
+                self._begin_release(request)
 
     def check(self, now: float, handle: Handle) -> str | None:
         """See `Core.check`."""
@@ -220,7 +222,6 @@ class Requests:
     def _end(self, request: Request) -> None:
         """Nothing is left of it, here and at the server."""
         request.phase = Phase.OVER
-        self._end_extensions(request, "released")
         self._forget_handles(request)
         self.all.pop(request, None)
         self._core.presences.end(request)
@@ -317,7 +318,8 @@ class Requests:
         """Send it if all former requests of its places are settled (P-OWNER-4)."""
         core = self._core
         is_deciding = self.mine is not None and self.mine.is_resume
-        if not core.is_up or core.is_closed or is_deciding or request.phase is not Phase.QUEUED:
+        is_ending = core.is_closed or core.is_losing
+        if not core.is_up or is_ending or is_deciding or request.phase is not Phase.QUEUED:
             return
         if any(self._places[place][0] is not request for place in request.places):
             return
@@ -356,7 +358,7 @@ class Requests:
         if isinstance(reply, ReplyError):
             self._refused(request, reply)
         elif reply is not None and not (request.is_temporary and reply == 0):
-            self._grant(request, reply, sent)
+            self._grant(request, reply, request.ask.lease, sent)
         elif request.ask.waits_at_server:
             request.phase, request.has_waited, request.refusal = Phase.WAITING, True, None
         else:
@@ -395,13 +397,14 @@ class Requests:
             self._core.tell("redirected", handle, (str(error), ask))
         self._end(request)
 
-    def _grant(self, request: Request, token: int, lease_from: float) -> None:
+    def _grant(self, request: Request, token: int, lease: float | None, since: float) -> None:
+        """It has a lease of so long since then."""
         request.phase, request.token, request.granted_at = Phase.HELD, token, self._core.now
         request.was_granted = True
         request.refusal = None
         self._greatest = max(self._greatest, token)
-        if request.ask.lease is not None:
-            self._set_lease(request, lease_from + request.ask.lease)
+        if lease is not None:
+            self._set_lease(request, since + lease)
         for handle in request.handles:
             self._core.tell("granted", handle, (request.keys[0], token))
         self._core.accepted()
@@ -625,7 +628,7 @@ class Requests:
         if request.is_given_up or request.phase not in (Phase.ASKED, Phase.WAITING):
             return
         if word.isdigit():
-            self._grant(request, int(word), self._core.now)
+            self._grant(request, int(word), request.ask.lease, self._core.now)
         elif word == b"TIMEOUT":
             self._refuse(request, Taken())
         elif said == b"UNBLOCKED":  # P-ACQ-4.
@@ -750,7 +753,9 @@ class Requests:
     def close(self) -> tuple[Words, ...]:
         """Tell everybody (P-CLOSE-1), and return what ends the session; see P-LEAST-3."""
         kept = [r for r in self.all if r.phase in (Phase.KEPT, Phase.EXTENDING)]
-        others = [r for r in self.all if r.phase in (Phase.HELD, Phase.RELEASING)]
+        # What was asked for may be granted by now.
+        phases = (Phase.HELD, Phase.RELEASING, Phase.ASKED, Phase.WAITING)
+        others = [r for r in self.all if r.phase in phases and r.is_named]
         words = [request.release_words(key) for request in others for key in request.keys]
         for request in list(self.all):
             if request.phase is Phase.HELD:
@@ -770,7 +775,7 @@ class Requests:
         for request in list(self.all):
             self._send_unsettled(request)
         self._is_first_of_resume = False
-        self.mine = Mine(True, "connection", list(self.all))
+        self.mine = Mine(True, "connection", list(self.all), self._core.now)
         self._ask_mine(())
 
     def _look(self, reason: str, subjects: list[Request]) -> None:
@@ -841,11 +846,13 @@ class Requests:
             if request.phase in (Phase.HELD, Phase.KEPT, Phase.EXTENDING):
                 self._compare_hold(request, entries, mine.reason)
             elif request.phase is Phase.ASKED and mine.is_resume:
-                self._compare_request(request, entries)
+                self._compare_request(request, entries, mine.sent)
             elif request.phase is Phase.RELEASING and not request.is_named and mine.is_resume:
                 self._settle(request)
         for entry in unclaimed:
-            self._release_unclaimed(entry)
+            # It may be older than a request at its place, unless none was sent before this.
+            if mine.is_resume or _place_of(entry) not in self._places:
+                self._release_unclaimed(entry)
         if mine.is_resume:
             for request in list(self.all):
                 if request.phase is Phase.EXTENDING:
@@ -859,16 +866,16 @@ class Requests:
 
     def _claimant(self, entry: dict[bytes, Any]) -> Request | None:
         """By label and token, whatever the key is called now."""
-        owner = (entry[b"kind"] == b"temporary", entry[b"label"] or b"")
+        is_temporary, key, label = _place_of(entry)
         for request in self.all:
-            if (request.is_temporary, request.label) != owner:
+            if (request.is_temporary, request.label) != (is_temporary, label):
                 continue
             if request.phase in (Phase.HELD, Phase.KEPT, Phase.EXTENDING):
                 if request.token == entry[b"token"]:
                     return request
             elif (
                 request.is_named
-                and entry[b"key"] in request.keys
+                and key in request.keys
                 and (
                     request.phase is Phase.RELEASING
                     or (
@@ -889,22 +896,30 @@ class Requests:
         else:
             self._lose(request, reason, [key for key in request.keys if key not in there])
 
-    def _compare_request(self, request: Request, entries: list[dict[bytes, Any]]) -> None:
+    def _compare_request(
+        self, request: Request, entries: list[dict[bytes, Any]], sent: float
+    ) -> None:
         if request.is_given_up:
             return
         if len(entries) == len(request.keys):
-            self._grant(request, entries[0][b"token"], self._core.now)
+            lefts = [left for entry in entries if (left := entry[b"lease-ms"]) is not None]
+            self._grant(request, entries[0][b"token"], min(lefts, default=None), sent)
             return
         request.phase, request.has_waited = Phase.QUEUED, True
         for entry in entries:
             self._release_unclaimed(entry)
 
     def _release_unclaimed(self, entry: dict[bytes, Any]) -> None:
-        if entry[b"key"] is None:
+        is_temporary, key, label = _place_of(entry)
+        if key is None:
             return  # Its user may not read the name. It ends with the session.
-        value = b"" if entry[b"kind"] == b"temporary" else None
-        ask = Ask((entry[b"key"],), wait=0, value=value)
-        request = Request(None, ask, entry[b"label"] or b"", self._core.now)
+        ask = Ask((key,), wait=0, value=b"" if is_temporary else None)
+        request = Request(None, ask, label, self._core.now)
         request.is_given_up = True
         self._add(request, is_first=True)
         self._begin_release(request)
+
+
+def _place_of(entry: dict[bytes, Any]) -> Place:
+    """Return where what LOCK.MINE lists is."""
+    return Place(entry[b"kind"] == b"temporary", entry[b"key"], entry[b"label"] or b"")

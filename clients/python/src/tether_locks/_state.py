@@ -123,6 +123,7 @@ class Mine:
     is_resume: bool
     reason: str
     subjects: list[Request]
+    sent: float = 0.0  # The command for the first page, after a resume.
     pages: int = 0
     entries: list[dict[bytes, Any]] = field(default_factory=list)
 

@@ -36,7 +36,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 import redis
 
 from . import asyncio as aio
-from ._client import close_all, replace_descriptor
+from ._client import close_all
+from ._connect import keep_from_children
 from ._request import FENCE, Change, Key, Leader, Maker, Member, Request, as_bytes
 from .errors import Lost, Taken, raise_if_stale
 
@@ -57,21 +58,12 @@ HANDLE_SIGNALS_WITHIN_S = 0.1
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """A loop that knows its sockets from before they are connected."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+    """A loop that keeps all its sockets from child processes, whoever makes them."""
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
         """As of `asyncio`, which makes all connections by this."""
-        self._sockets.add(sock)
+        keep_from_children(sock)
         await super().sock_connect(sock, address)
-
-    def forget(self) -> None:
-        """In a child process: let the parent's connections be the parent's alone."""
-        for sock in list(self._sockets):
-            replace_descriptor(sock.fileno())
 
 
 class _Portal:
@@ -322,8 +314,6 @@ def _forget_after_fork() -> None:
     global _portals, _left
     # Kept, since its end would touch what the parent still uses.
     _left_to_the_parent.append((_portals, _left))
-    for portal in _portals.values():
-        portal.loop.forget()
     _portals, _left = {}, queue.SimpleQueue()
 
 

@@ -511,9 +511,12 @@ class Locks(Maker[Lock]):
                 try:
                     event = await feed.next()
                 except Refused as error:
-                    if error.code != "MOVED" or client.cluster is None or not moves.follow():
+                    cluster = client.cluster
+                    if error.code != "MOVED" or cluster is None or not moves.follow():
                         raise
-                    client = client.cluster.referred(client, str(error))
+                    if not cluster.is_here:
+                        raise Closed from None
+                    client = cluster.referred(client, str(error))
                     feed.go_on()
                     client.do(functools.partial(begin, client, feed))
                 else:

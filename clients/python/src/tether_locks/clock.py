@@ -39,7 +39,10 @@ if sys.platform == "linux":
 
     def now() -> float:
         """Return milliseconds since some moment, suspended or not."""
-        return _elapsed.at(time.monotonic() * 1000, time.clock_gettime(time.CLOCK_BOOTTIME) * 1000)
+        # The one that runs on in suspend goes first: who is interrupted between the two would
+        # otherwise look as if it had been suspended, and count that time twice.
+        boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+        return _elapsed.at(time.monotonic() * 1000, boot * 1000)
 
 elif sys.platform == "darwin":
     KNOWS_SUSPEND = True

@@ -65,6 +65,7 @@ class Core:
         self.secret: bytes | None = None
         self.fence: float | None = None
         self._next_fence = 0.0
+        self.is_losing = False  # Nothing is asked for on what is about to end.
         self._vouched = now
         self._pinged = now
         self._failures = 0
@@ -467,7 +468,9 @@ class Core:
 
     def _lose_all(self, reason: str) -> None:
         """Nothing is vouched for after that; until then the fence stands for other threads."""
+        self.is_losing = True
         self.requests.lose_all(reason)
+        self.is_losing = False
         self.fence = None
 
     def _has_fallen(self, now: float) -> bool:
