@@ -294,6 +294,21 @@ def test_who_waits_is_asked_again_after_all_is_lost(
     assert said[said.index("LOCK.ACQUIRE") - 1] == ("SESSION.START" if grace else "LOCK.SERVER")
 
 
+def test_what_came_by_ask_is_released_so_when_the_client_is_closed() -> None:
+    core = Core(0, Settings(random=lambda: 0, grace=9000))
+    core.acquire("kept", Ask((b"k",), at_least=5000))
+    core.acquire("by ASK", Ask((b"l",), is_by_ask=True))
+    core.connected()
+    for reply in (MASTER, b"secret", 7, b"OK", 8):
+        core.receive(reply)
+    core.release("kept")
+    core.receive(1)
+    core.output.clear()
+    core.close()
+    release = ("LOCK.RELEASE", b"l", "OWNER", b".2", "ALL")
+    assert core.output == [("ASKING",), release, ("SESSION.DETACH",)]
+
+
 def served(core: Core) -> list[Words]:
     """Be its server for some seconds, and return what it says."""
     replies: dict[Any, Any] = {"LOCK.SERVER": MASTER, "SESSION.START": b"secret"}

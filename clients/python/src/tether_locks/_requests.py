@@ -334,8 +334,8 @@ class Requests:
 
     def _send(self, request: Request, words: Words, then: Callable[[Any], None]) -> None:
         """Send a command about a request, which a node may have referred here by ASK."""
-        if request.ask.is_by_ask:
-            self._core.send(("ASKING",), lambda _: None)
+        for each in request.asking:
+            self._core.send(each, lambda _: None)
         self._core.send(words, then)
 
     def _answered(self, request: Request, sent: float, reply: Any) -> None:
@@ -756,7 +756,10 @@ class Requests:
         # What was asked for may be granted by now.
         phases = (Phase.HELD, Phase.RELEASING, Phase.ASKED, Phase.WAITING)
         others = [r for r in self.all if r.phase in phases and r.is_named]
-        words = [request.release_words(key) for request in others for key in request.keys]
+        words: list[Words] = []
+        for request in others:
+            for key in request.keys:
+                words += [*request.asking, request.release_words(key)]
         for request in list(self.all):
             if request.phase is Phase.HELD:
                 self._tell_lost(request, "closed")
@@ -828,8 +831,11 @@ class Requests:
         elif code in MOMENTARY:
             self._core.try_again(lambda: self._look(mine.reason, mine.subjects))
         else:
-            for request in mine.subjects:
-                self._lose(request, mine.reason, [])
+            again, self._next_mine = self._next_mine, None
+            for each in [mine, again] if again else [mine]:
+                for request in each.subjects:
+                    if request.phase is Phase.HELD:
+                        self._lose(request, each.reason, [])
 
     def _compare(self, mine: Mine) -> None:
         """P-SESS-6."""

@@ -109,6 +109,11 @@ class Request:
         """Return what is left of the time to wait."""
         return max(0.0, (self.ask.wait or 0.0) - (now - self.began))
 
+    @property
+    def asking(self) -> tuple[Words, ...]:
+        """What is sent before each command about it (P-CLUSTER-4)."""
+        return (("ASKING",),) if self.ask.is_by_ask else ()
+
     def release_words(self, key: bytes) -> Words:
         """Return the one word that ends it, in whatever phase (P-REL-1)."""
         if self.is_temporary:
