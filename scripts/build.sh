@@ -21,8 +21,8 @@ built=$(cargo rustc --package tether --release --lib --message-format=json-rende
 module=$PWD/target/release/libtether.so
 mkdir -p "${module%/*}"
 if [ ! "$built" -ef "$module" ]; then
-    # Copied beside it and then renamed: a server that runs with the old one keeps the old file.
-    cp "$built" "$module.new"
-    mv -f "$module.new" "$module"
+    # Copied beside it and then renamed: a server that runs with the old one keeps the old file. Another build may run at the same time.
+    cp "$built" "$module.$$"
+    mv -f "$module.$$" "$module"
 fi
 echo "build: $module, in $SECONDS s" >&2

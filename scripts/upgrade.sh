@@ -21,8 +21,8 @@ if [ ! -e "$TETHER_FORMER_MODULE" ]; then
     mkdir -p "$folder/source"
     git archive "$commit" | tar -x -C "$folder/source"
     (cd "$folder/source" && CARGO_TARGET_DIR=$folder/build cargo build --package tether --lib)
-    cp "$folder/build/debug/libtether.so" "$TETHER_FORMER_MODULE.new"
-    mv "$TETHER_FORMER_MODULE.new" "$TETHER_FORMER_MODULE"
+    cp "$folder/build/debug/libtether.so" "$TETHER_FORMER_MODULE.$$"
+    mv "$TETHER_FORMER_MODULE.$$" "$TETHER_FORMER_MODULE"
 fi
 
 names=${SERVERS:-redis-7.0 valkey-9.1}
