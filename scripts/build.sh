@@ -21,7 +21,7 @@ built=$(cargo rustc --package tether --release --lib --message-format=json-rende
 module=$PWD/target/release/libtether.so
 mkdir -p "${module%/*}"
 if [ ! "$built" -ef "$module" ]; then
-    # Copied beside it and then renamed: a server that runs with the old one keeps the old file. Another build may run at the same time.
+    # Copied beside it and then renamed: a server that runs with the old one keeps the old file, and two builds have one each.
     cp "$built" "$module.$$"
     mv -f "$module.$$" "$module"
 fi
