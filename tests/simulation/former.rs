@@ -1593,6 +1593,31 @@ fn who_waits_is_served_though_many_waits_are_dead() {
     assert_eq!(server.engine.holders(key("k")).to_vec(), [client(3)]);
 }
 
+/// The grace of a session is over, and a connection has ended: of both something is released by one work.
+#[test]
+fn what_a_work_hands_over_is_known_before() {
+    let mut server = Server::default();
+    server.start(1, 1);
+    for (holder, waiter, name) in [(1, 3, "a"), (2, 4, "b")] {
+        server.acquire(holder, name, LOCK);
+        server.acquire(waiter, name, LOCK);
+    }
+    server.reply(Event::Detach { client: client(1) });
+    server.tell(Event::Ended { client: client(2) });
+    server.now = server.now.after_ms(GRACE_MS);
+    let known = server.engine.keys_about_to_be_served(server.now, 1);
+    server.tell(Event::Work { steps: 1 });
+    let is_handed_over = |name: &&'static str| {
+        let holders = server.engine.holders(key(name));
+        holders.contains(&client(3)) || holders.contains(&client(4))
+    };
+    let handed_over: Vec<_> = ["a", "b"].into_iter().filter(is_handed_over).collect();
+    assert!(!handed_over.is_empty());
+    for name in handed_over {
+        assert!(known.contains(&key(name).to_owned()), "{name}");
+    }
+}
+
 /// Keys of these names, which nobody has.
 fn free(names: &[String]) -> Vec<KeySnapshot<'_>> {
     let seen = names.iter().map(|name| KeySnapshot {

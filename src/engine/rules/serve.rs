@@ -261,10 +261,13 @@ impl Engine {
             return Vec::new();
         }
         let leases = self.timers.leases.until(now).take(most);
+        let holds = |owner| self.holds.of_client(&self.clients, owner);
+        // Either kind comes first when holds are released.
+        let orphaned = self.clients.orphaners().take(most);
+        let orphaned = orphaned.flat_map(holds).take(most);
         let graces = self.timers.graces.until(now).take(most);
-        let dead = graces.chain(self.clients.orphaners().take(most));
-        let holds = dead.flat_map(|owner| self.holds.of_client(&self.clients, owner));
-        let over = leases.chain(holds.take(most));
+        let graces = graces.flat_map(holds).take(most);
+        let over = leases.chain(orphaned).chain(graces);
         let over = over.filter_map(|hold| self.keys.name_of(self.holds[hold].key));
         let to_reap = self.clients.to_reap().take(most);
         let waits = to_reap.flat_map(|client| self.queues.of_client(&self.clients, client));
