@@ -3,7 +3,7 @@
 use crate::log::Compared;
 use crate::machine::Machine;
 use crate::model::acks::no_acks;
-use crate::model::command::{Command, DATABASES, PREFIXES, Prefix, Spot, Who};
+use crate::model::command::{Command, DATABASES, Mode, PREFIXES, Prefix, Spot, Who};
 use crate::model::generate::{Generator, Scope};
 use crate::model::presence::{Beliefs, PrefixWatch};
 use crate::model::queues::Waiter;
@@ -142,8 +142,12 @@ impl Trial {
         let is_refusable =
             |waiter: &Waiter| waiter.acks.is_some() || world.is_to_be_turned_away(waiter.who);
         let refusable = world.waiters.iter().any(is_refusable);
+        // Those who share a key are granted it together, within the steps.
+        let may_share =
+            |waiter: &&Waiter| !matches!(waiter.mode, Mode::Temporary | Mode::Exclusive);
+        let share = world.waiters.iter().filter(may_share).count() > 1;
         let is_plain =
-            !(serves || ties || for_several || refusable || self.machine.has_more_to_do());
+            !(serves || ties || for_several || refusable || share || self.machine.has_more_to_do());
         let most = match world.first_servable() {
             None if is_plain => most,
             _ => usize::MAX,
