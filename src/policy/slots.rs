@@ -75,10 +75,11 @@ const POLL_AFTER_CHANGE_MS: u64 = 10_000;
 /// The slots that this node serves, as last polled.
 #[derive(Default)]
 pub struct ServedSlots {
-    /// See [`SlotSet::served`].
     slots: Option<SlotSet>,
     /// Those of them that are being imported; after a change perhaps more.
     importing: Option<SlotSet>,
+    /// See [`Served::unclear`].
+    unclear: SlotSet,
     polled_at: Moment,
     /// When a command last changed slot ownership.
     changed_at: Option<Moment>,
@@ -139,7 +140,12 @@ impl ServedSlots {
     }
 
     /// Stores a poll's result. Returns whether some slots may be lost.
-    pub fn polled(&mut self, now: Moment, slots: &SlotSet, importing: Option<SlotSet>) -> bool {
+    pub fn polled(&mut self, now: Moment, served: Served) -> bool {
+        let Served {
+            slots,
+            importing,
+            unclear,
+        } = served;
         self.polled_at = now;
         // A command that changed something recently may not have been applied yet.
         let is_recent = self.changed_recently(now);
@@ -148,6 +154,15 @@ impl ServedSlots {
             named.add_all(importing);
         }
         self.importing = named.or(importing);
+        let mut all = slots.clone();
+        all.add_all(&unclear);
+        let was_unclear = std::mem::replace(&mut self.unclear, unclear);
+        if let Some(old) = &mut self.slots
+            && !all.covers(&was_unclear)
+        {
+            // What was created there is lost.
+            old.add_all(&was_unclear);
+        }
         self.slots.as_ref().is_none_or(|old| !slots.covers(old))
     }
 
@@ -167,6 +182,49 @@ impl ServedSlots {
 
 const SLOTS: usize = 16_384;
 
+/// What a node serves.
+#[derive(Clone, Default)]
+pub struct Served {
+    /// Those that it owns or imports.
+    pub slots: SlotSet,
+    /// Those of them that it imports, if any.
+    pub importing: Option<SlotSet>,
+    /// Those that it was to hand over, and another node has taken. It may be importing them back: `CLUSTER NODES` does not say that of
+    /// a slot that is to be handed over.
+    unclear: SlotSet,
+}
+
+impl Served {
+    /// From its line of `CLUSTER NODES`.
+    fn of_line(line: &str) -> Served {
+        let mut served = Served::default();
+        for field in slot_fields(line) {
+            match field {
+                SlotField::Owned((first, last)) => served.slots.add(first, last),
+                SlotField::Importing(slot) => {
+                    let importing = served.importing.get_or_insert_default();
+                    importing.add(slot, slot);
+                    served.slots.add(slot, slot);
+                }
+                // What it owns comes before.
+                SlotField::Leaving(slot, _) if !served.slots.has(slot) => {
+                    served.unclear.add(slot, slot);
+                }
+                SlotField::Leaving(..) => {}
+            }
+        }
+        served
+    }
+
+    /// From its `CLUSTER NODES`; of a replica, what its master serves. None if the server tells nothing, since `CLUSTER` is renamed.
+    pub fn of(nodes: &str) -> Option<Served> {
+        let own = Some(own_line(nodes)).filter(|line| !line.is_empty())?;
+        let master = own.split(' ').nth(3).filter(|id| *id != "-");
+        let line = master.and_then(|id| nodes.lines().find(|line| line.starts_with(id)));
+        Some(Served::of_line(line.unwrap_or(own)))
+    }
+}
+
 /// A bitmap of slots.
 #[derive(Clone)]
 pub struct SlotSet(Box<[u64; SLOTS / 64]>);
@@ -178,33 +236,6 @@ impl Default for SlotSet {
 }
 
 impl SlotSet {
-    /// The slots that a node owns or imports, from its line of `CLUSTER NODES`; and those that it imports, if any.
-    fn of_line(line: &str) -> (SlotSet, Option<SlotSet>) {
-        let mut set = SlotSet::default();
-        let mut importing = None;
-        for field in slot_fields(line) {
-            match field {
-                SlotField::Owned((first, last)) => set.add(first, last),
-                SlotField::Importing(slot) => {
-                    let importing: &mut SlotSet = importing.get_or_insert_default();
-                    importing.add(slot, slot);
-                    set.add(slot, slot);
-                }
-                SlotField::Leaving(..) => {}
-            }
-        }
-        (set, importing)
-    }
-
-    /// The slots that a node serves, from its `CLUSTER NODES`: those that it owns or imports, or those of its master; and
-    /// those of them that are being imported, if any. None if the server tells nothing, since `CLUSTER` is renamed.
-    pub fn served(nodes: &str) -> Option<(SlotSet, Option<SlotSet>)> {
-        let own = Some(own_line(nodes)).filter(|line| !line.is_empty())?;
-        let master = own.split(' ').nth(3).filter(|id| *id != "-");
-        let line = master.and_then(|id| nodes.lines().find(|line| line.starts_with(id)));
-        Some(SlotSet::of_line(line.unwrap_or(own)))
-    }
-
     pub fn add(&mut self, first: u64, last: u64) {
         for slot in first..=last.min(SLOTS as u64 - 1) {
             self.0[slot as usize / 64] |= 1 << (slot % 64);
@@ -239,11 +270,16 @@ pub fn find(nodes: &str, slot: u64, by_host_name: bool) -> SlotOwner {
             _ => address.to_owned(),
         })
     };
+    let has_slot = |line: &&str| {
+        let mut fields = slot_fields(line);
+        fields.any(|field| matches!(field, SlotField::Owned(range) if contains(range, slot)))
+    };
     let mine = own_line(nodes);
     for field in slot_fields(mine) {
         match field {
             SlotField::Importing(number) if number == slot => return SlotOwner::Here,
-            SlotField::Leaving(number, target) if number == slot => {
+            // Unless another node has taken it.
+            SlotField::Leaving(number, target) if number == slot && has_slot(&mine) => {
                 let line = nodes.lines().find(|line| line.starts_with(target));
                 return line
                     .and_then(address)
@@ -252,10 +288,6 @@ pub fn find(nodes: &str, slot: u64, by_host_name: bool) -> SlotOwner {
             _ => {}
         }
     }
-    let has_slot = |line: &&str| {
-        let mut fields = slot_fields(line);
-        fields.any(|field| matches!(field, SlotField::Owned(range) if contains(range, slot)))
-    };
     match nodes.lines().find(has_slot) {
         Some(line) if line == mine => SlotOwner::Here,
         Some(line) => address(line).map_or(SlotOwner::Nowhere, SlotOwner::There),
@@ -381,11 +413,11 @@ mod tests {
     #[test]
     fn a_slot_that_comes_and_goes_between_two_polls_is_lost_if_something_began_in_it() {
         let nodes = |slots: &str| format!("aa 1:1@1 myself,master - 0 0 1 connected {slots}");
-        let set = |slots: &str| SlotSet::served(&nodes(slots)).expect("slots").0;
+        let set = |slots: &str| Served::of(&nodes(slots)).expect("slots");
         let mut served = ServedSlots::default();
         let polled = |served: &mut ServedSlots, slots: &str| {
-            let lost = served.polled(Moment(1), &set(slots), None);
-            served.confirm(set(slots));
+            let lost = served.polled(Moment(1), set(slots));
+            served.confirm(set(slots).slots);
             lost
         };
         assert!(polled(&mut served, "0-9"), "what was before is not known");
@@ -398,23 +430,48 @@ mod tests {
     }
 
     #[test]
+    fn a_slot_that_was_to_leave_and_was_taken_is_lost_when_that_is_over() {
+        let line = |slots: &str| Served::of_line(&format!("a b c d e f g h {slots}"));
+        let mut served = ServedSlots::default();
+        let polled = |served: &mut ServedSlots, slots: &str| {
+            let lost = served.polled(Moment(1), line(slots));
+            if !lost {
+                served.confirm(line(slots).slots);
+            }
+            lost
+        };
+        served.confirm(line("0-9").slots);
+        assert!(!polled(&mut served, "0-9 [9->-bbb]"));
+        assert!(polled(&mut served, "0-8 [9->-bbb]"));
+        served.confirm(line("0-8").slots);
+        // It may be imported back now, which the server does not say.
+        assert!(!polled(&mut served, "0-8 [9->-bbb]"));
+        assert!(polled(&mut served, "0-8"));
+        assert!(polled(&mut served, "0-8"), "until that is confirmed");
+        served.confirm(line("0-8").slots);
+        assert!(!polled(&mut served, "0-8 [9->-bbb]"));
+        assert!(!polled(&mut served, "0-9"), "it has come back");
+    }
+
+    #[test]
     fn a_slot_counts_as_imported_from_the_command_on_and_until_the_server_says_that_it_is_not() {
         let at = |ms: u64| Moment(ms * 1000);
         let key = b"123456789"; // of slot 12,739
         let mut served = ServedSlots::default();
-        let (none, importing) = SlotSet::of_line("a b c d e f g h 0-99 [12739-<-bbb]");
+        let importing = Served::of_line("a b c d e f g h 0-99 [12739-<-bbb]");
+        let none = Served::of_line("a b c d e f g h 0-99");
         served.config_changes(at(1000));
         assert!(!served.may_be_importing(key));
         served.imports(12_739);
         assert!(served.may_be_importing(key) && !served.may_be_importing(b"a"));
-        served.polled(at(10_999), &none, None);
+        served.polled(at(10_999), none.clone());
         assert!(served.may_be_importing(key), "it may be applied late");
-        served.polled(at(11_000), &none, importing.clone());
+        served.polled(at(11_000), importing.clone());
         assert!(served.may_be_importing(key));
-        served.polled(at(12_000), &none, None);
+        served.polled(at(12_000), none);
         assert!(!served.may_be_importing(key));
         served.config_changes(at(13_000));
-        served.polled(at(13_001), &none, importing);
+        served.polled(at(13_001), importing);
         assert!(served.may_be_importing(key));
     }
 
@@ -424,12 +481,12 @@ mod tests {
                      bb 1:2@2 myself,slave aa 0 0 1 connected\n\
                      cc 1:3@3 master - 0 0 2 connected 10-19";
         let served = |nodes: &str| {
-            let (slots, _) = SlotSet::served(nodes).unwrap();
+            let Served { slots, .. } = Served::of(nodes).unwrap();
             [5, 15].map(|slot| slots.has(slot))
         };
         assert_eq!(served(nodes), [true, false]);
         assert!(is_replica(nodes) && !is_replica(""));
-        assert!(SlotSet::served("").is_none());
+        assert!(Served::of("").is_none());
         let nodes = nodes.replace("bb 1:2@2 myself,slave aa", "bb 1:2@2 slave aa");
         let nodes = nodes.replace("cc 1:3@3 master", "cc 1:3@3 myself,master");
         assert_eq!(served(&nodes), [false, true]);
@@ -439,27 +496,28 @@ mod tests {
     #[test]
     fn the_server_is_asked_while_a_slot_may_be_gone() {
         let at = |ms: u64| Moment(ms * 1000);
-        let (own, _) = SlotSet::of_line("a b c d e f g h 0-99");
-        let (fewer, _) = SlotSet::of_line("a b c d e f g h 0-98");
+        let own = Served::of_line("a b c d e f g h 0-99");
+        let fewer = Served::of_line("a b c d e f g h 0-98");
         let mut known = ServedSlots::default();
         let ask = |known: &ServedSlots, ms| known.next_poll(at(ms), false, || false);
         assert_eq!(ask(&known, 5000), Poll::NowAndIn(1000));
-        assert!(known.polled(at(5000), &own, None), "nothing was known");
+        assert!(known.polled(at(5000), own.clone()), "nothing was known");
         assert_eq!(ask(&known, 5400), Poll::InMs(600));
         assert_eq!(
             known.next_poll(at(5400), false, || true),
             Poll::NowAndIn(1000)
         );
-        known.confirm(own.clone());
+        known.confirm(own.slots);
         assert_eq!(ask(&known, 7000), Poll::Never);
         assert_eq!(
             known.next_poll(at(7000), true, || false),
             Poll::NowAndIn(1000)
         );
-        assert!(!known.polled(at(7000), &own, Some(fewer.clone())));
+        let importing = Served::of_line("a b c d e f g h 0-99 [100-<-bbb]");
+        assert!(!known.polled(at(7000), importing));
         assert_eq!(ask(&known, 8000), Poll::NowAndIn(1000), "one is on its way");
-        assert!(known.polled(at(8000), &fewer, None));
-        known.confirm(fewer);
+        assert!(known.polled(at(8000), fewer.clone()));
+        known.confirm(fewer.slots);
         known.config_changes(at(9000));
         assert_eq!(ask(&known, 9001), Poll::NowAndIn(1000));
         assert_eq!(ask(&known, 18_999), Poll::NowAndIn(1000));
@@ -484,7 +542,7 @@ mod tests {
     }
 
     const NODES: &str = "\
-aaa 127.0.0.1:7001@17001,one.example,shard-id=x myself,master - 0 1 1 connected 0-99 200 [7->-bbb] [300-<-bbb]
+aaa 127.0.0.1:7001@17001,one.example,shard-id=x myself,master - 0 1 1 connected 0-99 200 [7->-bbb] [300-<-bbb] [450->-bbb]
 bbb 127.0.0.1:7002@17002,,tls-port=0 master - 0 1 2 connected 100-199 300
 ccc ::1:7003@17003,three.example master - 0 1 3 connected 400-500
 ddd 127.0.0.1:7004@17004 slave bbb 0 1 3 connected";
@@ -547,6 +605,7 @@ ddd 127.0.0.1:7004@17004 slave bbb 0 1 3 connected";
             SlotField::Owned((200, 200)),
             SlotField::Leaving(7, "bbb"),
             SlotField::Importing(300),
+            SlotField::Leaving(450, "bbb"),
         ];
         assert_eq!(own, expected);
     }
@@ -567,11 +626,19 @@ ddd 127.0.0.1:7004@17004 slave bbb 0 1 3 connected";
     #[test]
     fn a_line_tells_own_slots_and_those_on_their_way() {
         let line = "aaa 127.0.0.1:7001@17001 myself,master - 0 1 1 connected 0-99 200 [7->-bbb]";
-        let (own, importing) = SlotSet::of_line(line);
+        let Served {
+            slots: own,
+            importing,
+            ..
+        } = Served::of_line(line);
         assert!(importing.is_none());
         let has = |set: &SlotSet| [0, 7, 99, 100, 200, 300].map(|slot| set.has(slot));
         assert_eq!(has(&own), [true, true, true, false, true, false]);
-        let (more, importing) = SlotSet::of_line(&format!("{line} [300-<-bbb]"));
+        let Served {
+            slots: more,
+            importing,
+            ..
+        } = Served::of_line(&format!("{line} [300-<-bbb]"));
         assert_eq!(importing.map(|slots| has(&slots)[5]), Some(true));
         assert_eq!(has(&more), [true, true, true, false, true, true]);
         assert!(more.covers(&own) && !own.covers(&more) && own.covers(&own));

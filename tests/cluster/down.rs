@@ -101,6 +101,42 @@ fn what_a_server_loses_while_its_cluster_is_down_is_told_and_granted_to_nobody()
     assert_eq!(source.settled(&mut owner), [""; 0]);
 }
 
+/// It was to be handed over when the other server took it: a server does not say that it imports such a slot.
+#[test]
+fn a_slot_that_was_taken_and_never_came_back_takes_who_holds_in_it_along() {
+    let cluster = Cluster::of_masters(2, &[]);
+    let loser = &cluster.servers[0];
+    let tag = name_in(SLOT);
+    let name = |name: &str| format!("{{{tag}}}{name}");
+    let mut owner = loser.resp3();
+    owner.run(["SETTP", &name("former"), "v", "NOTIFY"]);
+    cluster.open_slot(SLOT, 0, 1);
+    let set = |server: usize, what: &str| {
+        let words = format!("CLUSTER SETSLOT {SLOT} {what}");
+        cluster.servers[server].resp2().run(words.as_str());
+    };
+    set(1, &format!("NODE {}", cluster.id(1)));
+    cluster.agree();
+    let lost = format!("settp {} LOST moved", name("former"));
+    assert_eq!(pushes_at_last(&mut owner, 1), [lost]);
+    set(0, &format!("IMPORTING {}", cluster.id(1)));
+    for request in [
+        format!("SETTP {} v NOTIFY", name("key")),
+        format!("LOCK.ACQUIRE {} NOTIFY", name("lock")),
+    ] {
+        owner.run("ASKING");
+        assert!(owner.run(request.as_str()).number() > 0);
+    }
+    set(0, "STABLE");
+    let mut lost = pushes_at_last(&mut owner, 2);
+    lost.sort();
+    let expected = [
+        format!("lock {} LOST moved", name("lock")),
+        format!("settp {} LOST moved", name("key")),
+    ];
+    assert_eq!(lost, expected);
+}
+
 /// Both servers would grant the same keys.
 #[test]
 fn a_slot_that_never_came_takes_who_holds_and_who_waits_in_it_along() {

@@ -8,7 +8,7 @@
 //! ever says that its slot is gone: while there is one, also on a replica, the module polls, too.
 
 use crate::engine::{Engine, Event, KeyBuf};
-use crate::policy::slots::{Poll, ServedSlots, SlotRange, SlotSet, is_replica, slot_of};
+use crate::policy::slots::{Poll, Served, ServedSlots, SlotRange, SlotSet, is_replica, slot_of};
 use crate::shell::bridge::recheck;
 use crate::shell::bridge::tell::{handle, redirect_waiters};
 use crate::shell::server::{cluster, writes};
@@ -69,13 +69,14 @@ pub fn check_served(ctx: Ctx<'_>) {
         Poll::InMs(ms) => return timer::wake_in_ms(ms),
         Poll::NowAndIn(ms) => timer::wake_in_ms(ms),
     }
-    let Some((slots, importing)) = SlotSet::served(&ctx.cluster_nodes()) else {
+    let Some(served) = Served::of(&ctx.cluster_nodes()) else {
         // CLUSTER is renamed: nobody tells which slots are this node's.
         return shell.trimmed.set(trimmed.filter(|_| !is_replica));
     };
+    let slots = served.slots.clone();
     let lost_some = shell
         .served_slots
-        .with_mut(|served| served.polled(now, &slots, importing));
+        .with_mut(|known| known.polled(now, served));
     let is_any_outside = (lost_some || trimmed.is_some()) && !shell.engine.with(Engine::is_idle);
     let is_done = is_replica || !is_any_outside || end_all_outside(ctx, &slots);
     if lost_some {

@@ -4,7 +4,7 @@
 //! command has passed that check, and a key handed to a waiter is created without a command.
 
 use crate::engine::{Cause, Key, Loss};
-use crate::policy::slots::{SlotOwner, SlotSet, Slots, find, slot_of, slots_importing_to_master};
+use crate::policy::slots::{Served, SlotOwner, Slots, find, slot_of, slots_importing_to_master};
 use crate::shell::server::attribution;
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
@@ -65,8 +65,8 @@ pub fn redirection(ctx: Ctx<'_>, key: Key<'_>) -> String {
 /// key is no key of the keyspace. O(slots).
 pub fn redirect_unserved(ctx: Ctx<'_>, key: Key<'_>) -> Option<String> {
     let is_unserved = || {
-        let served = SlotSet::served(&ctx.cluster_nodes());
-        served.is_some_and(|(slots, _)| !slots.has(slot_of(key.name)))
+        let served = Served::of(&ctx.cluster_nodes());
+        served.is_some_and(|served| !served.slots.has(slot_of(key.name)))
     };
     let is_elsewhere = shell().server.get().is_cluster && is_unserved();
     is_elsewhere.then(|| redirection(ctx, key))
