@@ -31,4 +31,6 @@ case ${1:-} in
 esac
 # shellcheck source=scripts/tested.sh
 . scripts/tested.sh
+# Its feature `testing` starts this program.
+cargo build --quiet -p tether-cli
 exec cargo test -p tether-client "$@"

@@ -101,6 +101,28 @@ fn what_a_server_loses_while_its_cluster_is_down_is_told_and_granted_to_nobody()
     assert_eq!(source.settled(&mut owner), [""; 0]);
 }
 
+/// Takes the temporary key `key` and the lock `lock` in a slot that this server imports.
+fn take_by_asking(owner: &mut Client, name: impl Fn(&str) -> String) {
+    for request in [
+        format!("SETTP {} v NOTIFY", name("key")),
+        format!("LOCK.ACQUIRE {} NOTIFY", name("lock")),
+    ] {
+        owner.run("ASKING");
+        assert!(owner.run(request.as_str()).number() > 0);
+    }
+}
+
+/// Both are lost with their slot.
+fn expect_both_moved(owner: &mut Client, name: impl Fn(&str) -> String) {
+    let mut lost = pushes_at_last(owner, 2);
+    lost.sort();
+    let expected = [
+        format!("lock {} LOST moved", name("lock")),
+        format!("settp {} LOST moved", name("key")),
+    ];
+    assert_eq!(lost, expected);
+}
+
 /// It was to be handed over when the other server took it: a server does not say that it imports such a slot.
 #[test]
 fn a_slot_that_was_taken_and_never_came_back_takes_who_holds_in_it_along() {
@@ -120,21 +142,9 @@ fn a_slot_that_was_taken_and_never_came_back_takes_who_holds_in_it_along() {
     let lost = format!("settp {} LOST moved", name("former"));
     assert_eq!(pushes_at_last(&mut owner, 1), [lost]);
     set(0, &format!("IMPORTING {}", cluster.id(1)));
-    for request in [
-        format!("SETTP {} v NOTIFY", name("key")),
-        format!("LOCK.ACQUIRE {} NOTIFY", name("lock")),
-    ] {
-        owner.run("ASKING");
-        assert!(owner.run(request.as_str()).number() > 0);
-    }
+    take_by_asking(&mut owner, name);
     set(0, "STABLE");
-    let mut lost = pushes_at_last(&mut owner, 2);
-    lost.sort();
-    let expected = [
-        format!("lock {} LOST moved", name("lock")),
-        format!("settp {} LOST moved", name("key")),
-    ];
-    assert_eq!(lost, expected);
+    expect_both_moved(&mut owner, name);
 }
 
 /// Both servers would grant the same keys.
@@ -151,13 +161,7 @@ fn a_slot_that_never_came_takes_who_holds_and_who_waits_in_it_along() {
     let stays = name_in(SLOTS - 1);
     owner.run(["SETTP", &stays, "v", "NOTIFY"]);
     cluster.open_slot(SLOT, 0, 1);
-    for request in [
-        format!("SETTP {} v NOTIFY", name("key")),
-        format!("LOCK.ACQUIRE {} NOTIFY", name("lock")),
-    ] {
-        owner.run("ASKING");
-        assert!(owner.run(request.as_str()).number() > 0);
-    }
+    take_by_asking(&mut owner, name);
     watcher.run("ASKING");
     watcher.run(["WATCHEX", &name("key")]);
     waiter.run("ASKING");
@@ -177,13 +181,7 @@ fn a_slot_that_never_came_takes_who_holds_and_who_waits_in_it_along() {
         let stable = format!("CLUSTER SETSLOT {SLOT} STABLE");
         server.resp2().run(stable.as_str());
     }
-    let mut lost = pushes_at_last(&mut owner, 2);
-    lost.sort();
-    let expected = [
-        format!("lock {} LOST moved", name("lock")),
-        format!("settp {} LOST moved", name("key")),
-    ];
-    assert_eq!(lost, expected);
+    expect_both_moved(&mut owner, name);
     let mut told = pushes_at_last(&mut pushed, 2);
     told.sort();
     let moved = format!("MOVED {SLOT} {}", cluster.address(0));

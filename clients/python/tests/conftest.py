@@ -126,6 +126,22 @@ def eventually(is_true: Callable[[], bool]) -> None:
 
 
 @contextlib.contextmanager
+def a_child_without(*sockets: socket.socket) -> Iterator[None]:
+    """Fork a child that lives on with all that this process has open, but for these."""
+    child = os.fork()
+    if child == 0:
+        for each in sockets:
+            each.close()
+        time.sleep(DEADLINE_S)
+        os._exit(0)
+    try:
+        yield
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+@contextlib.contextmanager
 def bounded(within_s: float) -> Iterator[None]:
     """Fail what the main thread does for longer, wherever it waits."""
 

@@ -8,7 +8,6 @@ import os
 import pathlib
 import random
 import re
-import signal
 import socket
 import sys
 import threading
@@ -24,7 +23,7 @@ import redis.asyncio
 from tether_locks import Deadlock, Lost, Refused, Stale, Taken, Unreachable
 from tether_locks.asyncio import Locks
 
-from .conftest import DEADLINE_S, Server, client_of
+from .conftest import DEADLINE_S, Server, a_child_without, client_of
 
 Story = Callable[[Locks], Coroutine[Any, Any, None]]
 
@@ -379,22 +378,12 @@ def test_a_fork_while_the_connection_is_made_leaves_it_to_the_parent(
         there, _ = await loop.sock_accept(listening)
         if is_greeting:
             assert await loop.sock_recv(there, 5)
-        child = os.fork()
-        if child == 0:
-            listening.close()
-            there.close()
-            time.sleep(DEADLINE_S)
-            os._exit(0)
-        try:
+        with there, a_child_without(listening, there):
             await locks.close()
             with pytest.raises(Unreachable):
                 await asking
             while await asyncio.wait_for(loop.sock_recv(there, 4096), DEADLINE_S / 2):
                 pass
-        finally:
-            there.close()
-            os.kill(child, signal.SIGKILL)
-            await asyncio.to_thread(os.waitpid, child, 0)
 
     is_unix = scheme == "unix"
     with socket.socket(socket.AF_UNIX if is_unix else socket.AF_INET) as listening:

@@ -19,7 +19,7 @@ import redis
 
 from tether_locks import Deadlock, Held, Lock, Locks, Lost, Stale, Taken, Unreachable
 
-from .conftest import DEADLINE_S, Server, client_of, eventually
+from .conftest import DEADLINE_S, Server, a_child_without, client_of, eventually
 
 
 def test_a_lock_is_held_within_its_block(server: Server, locks: Locks) -> None:
@@ -246,23 +246,13 @@ def test_a_fork_while_the_connection_is_made_leaves_it_to_the_parent() -> None:
             asking = pool.submit(lambda: locks.lock("a").acquire())
             there, _ = listening.accept()
             there.settimeout(DEADLINE_S)
-            child = os.fork()
-            if child == 0:
-                listening.close()
-                there.close()
-                time.sleep(DEADLINE_S)
-                os._exit(0)
-            try:
+            with there, a_child_without(listening, there):
                 assert there.recv(5)
                 locks.close()
                 with pytest.raises(Unreachable):
                     asking.result()
                 while there.recv(4096):
                     pass
-            finally:
-                there.close()
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
 
 
 KINDS: dict[str, Callable[[Locks], Lock]] = {
