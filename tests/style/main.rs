@@ -54,11 +54,23 @@ fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
     found.extend(files.into_iter().filter(is_rust));
 }
 
+/// What compilers and package managers leave behind, and no commit has: an earlier text may live on there.
+const LEFT_BEHIND: [&str; 6] = [
+    "target",
+    "build",
+    "dist",
+    "node_modules",
+    "__pycache__",
+    ".pytest_cache",
+];
+
 fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         if path.is_dir() {
-            files_below(&path, found);
+            if !LEFT_BEHIND.iter().any(|name| path.ends_with(name)) {
+                files_below(&path, found);
+            }
         } else {
             found.push(path);
         }
