@@ -219,11 +219,28 @@ fn a_slot_that_is_taken_from_a_server_by_hand_takes_who_holds_and_who_waits_in_i
     assert_eq!(server.settled(&mut owner), [""; 0]);
 }
 
+/// The second server takes the slot of this key, which does not exist, from the first one. Returns the first one's answer since then.
+fn take_slot(cluster: &Cluster, look: &mut Client, key: &str) -> String {
+    let (from, to) = (cluster.id(0), cluster.id(1));
+    let mut thief = cluster.servers[1].resp2();
+    thief.run(&format!("CLUSTER SETSLOT {SLOT} IMPORTING {from}"));
+    thief.run(&format!("CLUSTER SETSLOT {SLOT} NODE {to}"));
+    let moved = format!("MOVED {SLOT} {}", cluster.address(1));
+    eventually_within(AGREEMENT, "the loss of the slot", || {
+        // Until then it is null.
+        match look.call(["GET", key]) {
+            Frame::Error(answer) if answer == moved.as_bytes() => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
+    moved
+}
+
 /// A key that is not there is not deleted with its slot.
 #[test]
 fn who_was_about_to_be_served_when_the_slot_went_is_sent_after_it() {
     let cluster = Cluster::of_masters(2, &[]);
-    let (source, target) = (&cluster.servers[0], &cluster.servers[1]);
+    let source = &cluster.servers[0];
     let key = name_in(SLOT);
     let (mut owner, mut blocked) = (source.resp3(), source.resp2());
     let (mut pushed, mut other) = (source.resp3(), source.resp2());
@@ -234,22 +251,43 @@ fn who_was_about_to_be_served_when_the_slot_went_is_sent_after_it() {
     other.pipeline(&[&format!("DEL {key}"), "CLIENT PAUSE 600000 WRITE"]);
     assert_eq!(other.read_replies(2), [int(1), ok()]);
     assert_eq!(owner.next_push(), format!("settp {key} LOST deleted"));
-    let (from, to) = (cluster.id(0), cluster.id(1));
-    let mut client = target.resp2();
-    client.run(&format!("CLUSTER SETSLOT {SLOT} IMPORTING {from}"));
-    client.run(&format!("CLUSTER SETSLOT {SLOT} NODE {to}"));
-    let moved = format!("MOVED {SLOT} {}", cluster.address(1));
-    eventually_within(AGREEMENT, "the loss of the slot", || {
-        // Until then it is null.
-        match other.call(["GET", &key]) {
-            Frame::Error(answer) if answer == moved.as_bytes() => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    });
+    let moved = take_slot(&cluster, &mut other, &key);
     other.run("CLIENT UNPAUSE");
     assert_eq!(blocked.read_reply().text(), moved);
     assert_eq!(pushed.next_push(), format!("settp {key} FAILED {moved}"));
     for gauge in ["temporary_keys", "waiters"] {
+        assert_eq!(tether(source, gauge), 0, "{gauge}");
+    }
+}
+
+/// Only the first key is about to be served: who waits for the second one is next to the request for both.
+#[test]
+fn who_waits_behind_a_request_for_several_is_sent_after_the_slot_too() {
+    let cluster = Cluster::of_masters(2, &[]);
+    let source = &cluster.servers[0];
+    let key = name_in(SLOT);
+    let second = format!("{{{key}}}second");
+    let (mut owner, mut pushed) = (source.resp3(), source.resp3());
+    let (mut behind, mut other) = (source.resp2(), source.resp2());
+    owner.run(["LOCK.ACQUIRE", &key, "NOTIFY"]);
+    queue_push(
+        &mut pushed,
+        &format!("LOCK.MACQUIRE 2 {key} {second} WAIT 0 PUSH"),
+    );
+    queue(
+        source,
+        &mut behind,
+        &format!("LOCK.ACQUIRE {second} WAIT 0"),
+    );
+    // In one step: nothing may be written after that.
+    other.pipeline(&[&format!("DEL {key}"), "CLIENT PAUSE 600000 WRITE"]);
+    assert_eq!(other.read_replies(2), [int(1), ok()]);
+    assert_eq!(owner.next_push(), format!("lock {key} LOST deleted"));
+    let moved = take_slot(&cluster, &mut other, &key);
+    other.run("CLIENT UNPAUSE");
+    assert_eq!(behind.read_reply().text(), moved);
+    assert!(pushed.next_push().ends_with(&format!("FAILED {moved}")));
+    for gauge in ["holds", "waiters"] {
         assert_eq!(tether(source, gauge), 0, "{gauge}");
     }
 }

@@ -1618,6 +1618,38 @@ fn what_a_work_hands_over_is_known_before() {
     }
 }
 
+/// The replica has gone that more grants want than were withdrawn at once.
+#[test]
+fn what_a_work_withdraws_the_next_one_hands_over() {
+    let awaited = [(10, "0"), (11, "1"), (12, "2"), (13, "3")];
+    let mut server = Server::with_pending(awaited.len(), 4);
+    for (number, name) in awaited {
+        server.acquire(number, name, LOCK);
+    }
+    server.tell(Event::Replicas { count: 0 });
+    let is_handed_over = |server: &Server, number, name| {
+        let holders = server.engine.holders(key(name));
+        holders.contains(&client(number))
+    };
+    for _ in awaited {
+        let known = server.engine.keys_about_to_be_served(server.now, 64);
+        let before = awaited.map(|(number, name)| is_handed_over(&server, number, name));
+        server.tell(Event::Work { steps: 64 });
+        for ((number, name), before) in awaited.into_iter().zip(before) {
+            let is_known = known.contains(&key(name).to_owned());
+            assert!(
+                before || is_known || !is_handed_over(&server, number, name),
+                "{name}"
+            );
+        }
+    }
+    assert!(
+        awaited
+            .into_iter()
+            .all(|(number, name)| is_handed_over(&server, number, name))
+    );
+}
+
 /// Keys of these names, which nobody has.
 fn free(names: &[String]) -> Vec<KeySnapshot<'_>> {
     let seen = names.iter().map(|name| KeySnapshot {

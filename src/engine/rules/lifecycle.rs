@@ -94,11 +94,12 @@ impl Engine {
         self.reap(effects);
         self.budget.add(for_others);
         let kinds = [
-            Self::withdraw_hopeless,
             Self::end_leases,
             Self::serve_ready,
             Self::end_graces,
             Self::release_orphans,
+            // After that: the next work hands over what was withdrawn, and says so before.
+            Self::withdraw_hopeless,
             // Last: where a key turns out to have expired, the effects above have granted it already.
             Self::renew,
         ];

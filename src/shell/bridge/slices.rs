@@ -183,8 +183,9 @@ fn work(ctx: Ctx<'_>, slice: Slice) {
             subscribe_to_overwrites(ctx);
             return continue_soon();
         }
-        slots::redirect_late_waiters(ctx, STEPS_PER_CLOCK_CHECK);
         let steps = STEPS_PER_CLOCK_CHECK;
-        handle(ctx, Event::Work { steps });
+        if !slots::redirect_late_waiters(ctx, steps) {
+            handle(ctx, Event::Work { steps });
+        }
     }
 }

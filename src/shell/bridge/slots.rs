@@ -130,18 +130,21 @@ pub fn trimmed(ranges: &[SlotRange]) {
 }
 
 /// Redirects the waiters of keys that are about to be granted but are no longer in this node's slots. Needed outside of
-/// commands, where the server does not check slots. At most `most` keys of each kind.
-pub fn redirect_late_waiters(ctx: Ctx<'_>, most: usize) {
+/// commands, where the server does not check slots. At most `most` keys of each kind. Returns whether there were any: then
+/// other keys may be about to be granted, to those who were behind a request for several.
+pub fn redirect_late_waiters(ctx: Ctx<'_>, most: usize) -> bool {
     if !shell().server.get().is_cluster {
-        return;
+        return false;
     }
     let now = clock::now();
     let about_to_be = shell()
         .engine
         .with(|engine| engine.keys_about_to_be_served(now, most));
+    let mut any = false;
     for key in about_to_be {
-        redirect_waiters(ctx, key.as_key());
+        any |= redirect_waiters(ctx, key.as_key());
     }
+    any
 }
 
 /// Refreshes all TTL backstops: nobody did for a while, or another server did.

@@ -47,8 +47,8 @@ pub fn found(ctx: Ctx<'_>, key: Key<'_>, state: KeyState) {
     }
 }
 
-/// Redirects the waiters of a removed key if its slot belongs to another node now.
-pub fn redirect_waiters(ctx: Ctx<'_>, key: Key<'_>) {
+/// Redirects the waiters of a removed key if its slot belongs to another node now. Returns whether there were any.
+pub fn redirect_waiters(ctx: Ctx<'_>, key: Key<'_>) -> bool {
     let shell = shell();
     let is_elsewhere = shell.server.get().is_cluster
         && shell.engine.with(|engine| engine.has_waiters(key))
@@ -56,6 +56,7 @@ pub fn redirect_waiters(ctx: Ctx<'_>, key: Key<'_>) {
     if is_elsewhere {
         handle(ctx, Event::Elsewhere { key });
     }
+    is_elsewhere
 }
 
 /// Handles a deferred flush, if there is one.
