@@ -80,6 +80,8 @@ pub struct ServedSlots {
     importing: Option<SlotSet>,
     /// See [`Served::unclear`].
     unclear: SlotSet,
+    /// Whether some of them are being handed over.
+    is_any_leaving: bool,
     polled_at: Moment,
     /// When a command last changed slot ownership.
     changed_at: Option<Moment>,
@@ -121,8 +123,7 @@ impl ServedSlots {
         may_lose_silently: bool,
         is_urgent: impl FnOnce() -> bool,
     ) -> Poll {
-        let in_doubt =
-            self.slots.is_none() || self.importing.is_some() || self.changed_recently(now);
+        let in_doubt = self.slots.is_none() || self.importing.is_some() || self.may_be_leaving(now);
         if !in_doubt && !may_lose_silently {
             return Poll::Never;
         }
@@ -132,6 +133,11 @@ impl ServedSlots {
             }
             _ => Poll::NowAndIn(POLL_INTERVAL_MS),
         }
+    }
+
+    /// Whether this node may be handing a slot over, key by key: a key of it that does not exist is the other node's to create.
+    pub fn may_be_leaving(&self, now: Moment) -> bool {
+        self.is_any_leaving || self.changed_recently(now)
     }
 
     fn changed_recently(&self, now: Moment) -> bool {
@@ -144,9 +150,11 @@ impl ServedSlots {
         let Served {
             slots,
             importing,
+            is_any_leaving,
             unclear,
         } = served;
         self.polled_at = now;
+        self.is_any_leaving = is_any_leaving;
         // A command that changed something recently may not have been applied yet.
         let is_recent = self.changed_recently(now);
         let mut named = self.importing.take().filter(|_| is_recent);
@@ -189,6 +197,8 @@ pub struct Served {
     pub slots: SlotSet,
     /// Those of them that it imports, if any.
     pub importing: Option<SlotSet>,
+    /// Whether it is handing any of them over.
+    is_any_leaving: bool,
     /// Those that it was to hand over, and another node has taken. It may be importing them back: `CLUSTER NODES` does not say that of
     /// a slot that is to be handed over.
     unclear: SlotSet,
@@ -210,7 +220,7 @@ impl Served {
                 SlotField::Leaving(slot, _) if !served.slots.has(slot) => {
                     served.unclear.add(slot, slot);
                 }
-                SlotField::Leaving(..) => {}
+                SlotField::Leaving(..) => served.is_any_leaving = true,
             }
         }
         served
@@ -473,6 +483,23 @@ mod tests {
         served.config_changes(at(13_000));
         served.polled(at(13_001), importing);
         assert!(served.may_be_importing(key));
+    }
+
+    #[test]
+    fn a_slot_may_be_leaving_from_the_command_on_and_as_long_as_the_server_says_so() {
+        let at = |ms: u64| Moment(ms * 1000);
+        let mut served = ServedSlots::default();
+        let leaving = Served::of_line("a b c d e f g h 0-99 [9->-bbb]");
+        let none = Served::of_line("a b c d e f g h 0-99");
+        served.polled(at(1000), none.clone());
+        assert!(!served.may_be_leaving(at(1000)));
+        served.config_changes(at(1000));
+        served.polled(at(1001), none.clone());
+        assert!(served.may_be_leaving(at(1001)), "it may be applied late");
+        served.polled(at(11_000), leaving);
+        assert!(served.may_be_leaving(at(60_000)));
+        served.polled(at(60_000), none);
+        assert!(!served.may_be_leaving(at(60_000)));
     }
 
     #[test]

@@ -40,6 +40,17 @@ impl Engine {
         queued.map(|(_, name)| name.key().to_owned()).collect()
     }
 
+    /// Keys that somebody waits for and nobody holds, which only a request for several keys leaves so. O(names) while there is one.
+    pub fn free_keys_waited_for(&self) -> Vec<KeyBuf> {
+        if self.queues.places() == self.queues.len() {
+            return Vec::new();
+        }
+        let names = self.keys.all_names();
+        let is_free = |id| self.keys.held_at(id).is_none();
+        let free = names.filter(|(id, name)| !name.queue.is_empty() && is_free(*id));
+        free.map(|(_, name)| name.key().to_owned()).collect()
+    }
+
     /// Ends a hold and hands its key over in the same step; if no waiter can be served, the key is deleted with its last hold.
     /// O(1) per waiter served: the first one always, those who share the key with it within the budget.
     /// `why` is for those who watch prefixes.

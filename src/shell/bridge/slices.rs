@@ -178,6 +178,7 @@ fn work(ctx: Ctx<'_>, slice: Slice) {
     if shell.has_unreplicated_ttls.take() {
         handle(ctx, Event::RenewAll);
     }
+    slots::redirect_from_leaving(ctx, KeyScope::All);
     while has_work() {
         if slice.is_over() {
             subscribe_to_overwrites(ctx);

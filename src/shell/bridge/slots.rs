@@ -9,7 +9,7 @@
 
 use crate::engine::{Engine, Event, KeyBuf};
 use crate::policy::slots::{Poll, Served, ServedSlots, SlotRange, SlotSet, is_replica, slot_of};
-use crate::shell::bridge::recheck;
+use crate::shell::bridge::recheck::{self, KeyScope};
 use crate::shell::bridge::tell::{handle, redirect_waiters};
 use crate::shell::server::{cluster, writes};
 use crate::shell::state::shell;
@@ -145,6 +145,28 @@ pub fn redirect_late_waiters(ctx: Ctx<'_>, most: usize) -> bool {
         any |= redirect_waiters(ctx, key.as_key());
     }
     any
+}
+
+/// Redirects those who wait for several keys of a slot that is on its way, of which one is not here: the node that gets the slot may
+/// grant that one. Called before anything is handed over. O(names) while slots are being moved and somebody waits for several keys.
+pub fn redirect_from_leaving(ctx: Ctx<'_>, scope: KeyScope<'_>) {
+    let shell = shell();
+    if !shell.server.get().is_cluster {
+        return;
+    }
+    let now = clock::now();
+    if !shell.served_slots.with(|served| served.may_be_leaving(now)) {
+        return;
+    }
+    let of_command = match scope {
+        KeyScope::All => None,
+        KeyScope::Only(_, keys) => Some(keys.first().map(|key| slot_of(key.bytes()))),
+    };
+    for key in shell.engine.with(Engine::free_keys_waited_for) {
+        if of_command.is_none_or(|slot| slot == Some(slot_of(&key.name))) {
+            redirect_waiters(ctx, key.as_key());
+        }
+    }
 }
 
 /// Refreshes all TTL backstops: nobody did for a while, or another server did.

@@ -8,7 +8,7 @@ use crate::engine::{
 use crate::shell::bridge::perform::CommandContext;
 use crate::shell::bridge::recheck::{self, KeyScope};
 use crate::shell::bridge::tell::{handle, handle_in_command};
-use crate::shell::bridge::{acks, losses, slices};
+use crate::shell::bridge::{acks, losses, slices, slots};
 use crate::shell::commands::{guarded, inspect, operators, places, sequence};
 use crate::shell::delivery::{blocked, push};
 use crate::shell::guard::guard;
@@ -177,6 +177,7 @@ fn catch_up_before(ctx: Ctx<'_>, spec: &Spec, client: ClientId, keys: &[Str<'_>]
         Access::Look => false,
     };
     if may_write {
+        slots::redirect_from_leaving(ctx, scope);
         slices::end_leases(ctx, scope, keys);
     }
     if !looks_keys_up(spec.verb) {
