@@ -1679,6 +1679,77 @@ fn work_while_leases_end(server: &mut Server) {
     }
 }
 
+/// A work that has one step left for what is ready grants a request for several keys, too.
+#[test]
+fn who_waits_for_several_keys_is_served_though_leases_end_all_the_time() {
+    let mut server = Server::default();
+    server.acquire(2, "k", LOCK);
+    let names = ["k", "other"].map(str::to_owned);
+    let mut seen = free(&names);
+    seen[0].state = KeyState::Lock;
+    server.queue(3, &seen, Terms::of(LOCK), None);
+    server.tell(Event::Ended { client: client(2) });
+    work_while_leases_end(&mut server);
+    assert_eq!(server.engine.holders(key("k")).to_vec(), [client(3)]);
+}
+
+/// All of them are of one key, which is renamed.
+#[test]
+fn grants_of_a_renamed_key_are_withdrawn_in_slices() {
+    const GRANTS: usize = 64;
+    let mut server = Server::with_pending(0, 64);
+    for grant in 0..GRANTS {
+        let label = grant.to_string();
+        let terms = Terms {
+            label: label.as_bytes(),
+            acks: Some(AskedAcks {
+                replicas: NonZeroU32::MIN,
+                timeout_ms: 1000,
+            }),
+            ..Terms::of(Mode::Shared)
+        };
+        let state = match grant {
+            0 => KeyState::Absent,
+            _ => KeyState::Lock,
+        };
+        let key = key("a");
+        server.queue(1, &[KeySnapshot { key, state }], terms, None);
+    }
+    assert_eq!(server.engine.gauges().grants_pending, GRANTS);
+    server.tell(Event::MovedFrom { key: key("a") });
+    server.tell(Event::MovedTo {
+        key: key("b"),
+        by: Cause::Server,
+    });
+    assert_eq!(server.engine.gauges().grants_pending, GRANTS - 64 / 4);
+    for _ in 0..4 {
+        server.pass(1000);
+    }
+    server.work();
+    assert_eq!(server.engine.gauges().grants_pending, 0);
+    assert_eq!(server.holds(), (0, 0));
+}
+
+/// A flush took a key that very many share.
+#[test]
+fn those_who_shared_a_flushed_key_lose_it_in_slices() {
+    let mut server = Server::default();
+    server.engine.set_limits(Limits {
+        steps_per_event: 8,
+        ..Limits::default()
+    });
+    for name in ["a", "b", "c", "d"] {
+        for number in 1..=8 {
+            server.acquire(number, name, Mode::Shared);
+        }
+    }
+    server.tell(Event::Flushed {
+        db: None,
+        by: Cause::Server,
+    });
+    assert_eq!(server.engine.gauges().holds, 4 * 8 - 8);
+}
+
 #[test]
 fn who_waits_is_served_though_leases_end_all_the_time() {
     let mut server = Server::default();

@@ -299,15 +299,17 @@ impl Engine {
         self.holds.acks.first_that_wants_more_than(self.replicas)
     }
 
-    /// These holds are re-keyed: withdraws their pending grants. The requester only knows the old key, which another client may
-    /// hold by the time of the acknowledgement.
+    /// These holds are re-keyed: withdraws their pending grants, within the budget. The requester only knows the old key, which another
+    /// client may hold by the time of the acknowledgement. The others are withdrawn when they are acknowledged or time out.
     pub(in crate::engine) fn withdraw_pending_of(
         &mut self,
         holds: &[Id<Hold>],
         effects: &mut Vec<Effect>,
     ) {
         for hold in holds {
-            if let Some(token) = self.holds.pending(*hold) {
+            if let Some(token) = self.holds.pending(*hold)
+                && self.spend_on_grant(token)
+            {
                 self.withdraw(token, effects);
             }
         }

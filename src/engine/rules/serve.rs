@@ -195,15 +195,20 @@ impl Engine {
             if self.has_dead_waits() {
                 self.drop_dead_waits_ahead_of(waiter, name);
             }
+            // A request for one key is served by whatever frees it. One for several may become the next with each of its keys, and is
+            // not looked at each time.
+            let is_spent = self.budget.is_spent();
+            if is_spent && !self.queues.asks_for_one(waiter) {
+                self.mark_ready(name);
+                break;
+            }
             if !self.can_serve(waiter) {
                 if !self.queues.asks_for_one(waiter) {
                     self.budget.spend(self.queues.names_of(waiter).count());
                 }
                 break;
             }
-            // A request for one key is served by whatever frees it.
-            let is_spent = self.budget.is_spent();
-            if done == most || is_spent && !self.queues.asks_for_one(waiter) {
+            if done == most {
                 self.mark_ready(name);
                 break;
             }
@@ -295,15 +300,15 @@ impl Engine {
         if self.is_quarantined() {
             return;
         }
-        while !self.ready.is_empty()
-            && self.budget.spend(1)
+        while !self.budget.is_spent()
             && let Some(name) = self.ready.pop_front()
         {
             self.keys[name].set_ready(false);
             self.refresh(name, effects);
-            let most = self.budget.left().max(1);
+            let most = self.budget.left();
             let done = self.serve(name, most, effects);
-            self.budget.spend(done);
+            // The last step, too, serves a request for several keys.
+            self.budget.spend(1 + done);
             self.keys.remove_name_if_unreferenced(name);
         }
     }

@@ -68,10 +68,13 @@ impl Engine {
         }
     }
 
-    /// Ends the holds of a key if a flush deleted it; returns whether it did.
+    /// Ends the holds of a key if a flush deleted it, a step for each; returns whether it did.
     fn sweep_key(&mut self, held: Id<HeldKey>, effects: &mut Vec<Effect>) -> bool {
         let retired = self.keys.retired_by(held);
         if let Some(retired) = retired {
+            // The caller spends the first one.
+            let holds = self.holds.all_of_key(&self.keys, held).count();
+            self.budget.spend(holds.saturating_sub(1));
             self.lose(held, retired.by, Loss::Flushed, effects);
         }
         retired.is_some()
