@@ -27,6 +27,8 @@ const PUSH_BYTES: usize = 256;
 pub struct Outbox {
     waiting: VecDeque<Run>,
     count: usize,
+    /// All clients that pushes are queued for, and perhaps others. None until it is needed.
+    recipients: Option<HashSet<ClientId>>,
     /// Sequence number of the next queued push.
     next: u64,
     /// Their bytes, each push counted once. No client's share exceeds it.
@@ -168,6 +170,9 @@ impl Outbox {
     fn append(&mut self, to: Vec<ClientId>, push: Push) {
         self.count += 1;
         self.next += 1;
+        if let Some(recipients) = &mut self.recipients {
+            recipients.extend(&to);
+        }
         match self.waiting.back_mut() {
             // Repeated toggles go to the same watchers, and very many leases may have one owner.
             Some(last) if last.to == to => last.pushes.push(push),
@@ -218,6 +223,7 @@ impl Outbox {
         self.count = 0;
         self.bytes = 0;
         self.shares.clear();
+        self.recipients = None;
         std::mem::take(&mut self.waiting)
     }
 
@@ -227,9 +233,16 @@ impl Outbox {
         self.take_for(client)
     }
 
-    /// The same for a client that executes no command, whose pushes cannot be stale.
+    /// The same for a client that executes no command, whose pushes cannot be stale. A transaction may answer very many clients, most
+    /// of whom have none. O(queued runs) for a client that has some, and for the first one; O(1) for others.
     pub fn take_for(&mut self, client: ClientId) -> Vec<Push> {
         let mut own = Vec::new();
+        let waiting = &self.waiting;
+        let all = || waiting.iter().flat_map(|run| run.to.iter().copied());
+        let recipients = self.recipients.get_or_insert_with(|| all().collect());
+        if !recipients.remove(&client) {
+            return own;
+        }
         for run in &mut self.waiting {
             let all = run.to.len();
             run.to.retain(|id| *id != client);

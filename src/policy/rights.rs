@@ -17,25 +17,36 @@ pub struct Rights {
     changed_at: Cell<Moment>,
 }
 
-/// What users may see, as numbers: by the name of the user, when the server was asked last, and the number.
+/// What a user may see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sight {
+    /// When the server was asked.
+    pub asked: Moment,
+    /// Whether that was in a transaction: what the rest of it changes is noted as of its beginning.
+    pub in_exec: bool,
+    /// Another number for other rights.
+    pub sight: u64,
+}
+
+/// What users may see, by their names.
 #[derive(Default)]
-pub struct Sights(HashMap<Box<[u8]>, (Moment, u64)>);
+pub struct Sights(HashMap<Box<[u8]>, Sight>);
 
 impl Sights {
     const USERS_KEPT: usize = 1024;
 
-    pub fn of(&self, user: &[u8]) -> Option<(Moment, u64)> {
+    pub fn of(&self, user: &[u8]) -> Option<Sight> {
         self.0.get(user).copied()
     }
 
     /// Beyond that many one user is forgotten for each new one: each change asks for every watcher's user, and must find most of
     /// them.
-    pub fn set(&mut self, user: &[u8], asked: Moment, sight: u64) {
+    pub fn set(&mut self, user: &[u8], sight: Sight) {
         if self.0.len() >= Self::USERS_KEPT && !self.0.contains_key(user) {
             let one = self.0.keys().next().cloned();
             one.and_then(|one| self.0.remove(&one));
         }
-        self.0.insert(user.into(), (asked, sight));
+        self.0.insert(user.into(), sight);
     }
 }
 
@@ -131,15 +142,20 @@ mod tests {
     fn of_too_many_users_most_are_known_all_the_same() {
         let mut sights = Sights::default();
         let name = |number: usize| number.to_be_bytes();
+        let seen = |sight| Sight {
+            asked: Moment(1),
+            in_exec: false,
+            sight,
+        };
         for number in 0..2 * Sights::USERS_KEPT {
-            sights.set(&name(number), Moment(1), number as u64);
-            assert_eq!(sights.of(&name(number)), Some((Moment(1), number as u64)));
+            sights.set(&name(number), seen(number as u64));
+            assert_eq!(sights.of(&name(number)), Some(seen(number as u64)));
             let known = (0..=number).filter(|number| sights.of(&name(*number)).is_some());
             assert_eq!(known.count(), Sights::USERS_KEPT.min(number + 1));
         }
         let last = name(2 * Sights::USERS_KEPT - 1);
-        sights.set(&last, Moment(2), 7);
-        assert_eq!(sights.of(&last), Some((Moment(2), 7)));
+        sights.set(&last, seen(7));
+        assert_eq!(sights.of(&last), Some(seen(7)));
         assert_eq!(sights.0.len(), Sights::USERS_KEPT);
     }
 

@@ -435,3 +435,19 @@ fn a_value_counts_towards_the_limit() {
     );
     assert_eq!(cost(&push), PUSH_BYTES + 1 + 4096);
 }
+
+#[test]
+fn a_client_gets_what_was_queued_for_it_since_its_last_pushes_were_taken() {
+    let mut outbox = Outbox::default();
+    let queue = |outbox: &mut Outbox, to: &[ClientId], name| {
+        outbox.post(to.to_vec(), added(name), IN_EXEC);
+    };
+    queue(&mut outbox, &[ANN], "a");
+    assert_eq!(outbox.take_for(BOB), []);
+    queue(&mut outbox, &[ANN, BOB], "b");
+    assert_eq!(outbox.take_for(BOB), [added("b")]);
+    assert_eq!(outbox.take_for(BOB), []);
+    queue(&mut outbox, &[BOB], "c");
+    assert_eq!(outbox.take_for(ANN), [added("a"), added("b")]);
+    assert_eq!(outbox.take_for(BOB), [added("c")]);
+}

@@ -5,7 +5,7 @@
 //! change, the server is asked whether its user may still run the request.
 
 use crate::engine::{ClientId, Engine, Form, Key, Moment, NoRight};
-use crate::policy::rights::{ALWAYS, Rights};
+use crate::policy::rights::{ALWAYS, Rights, Sight};
 use crate::shell::server::subscriptions;
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Str, Text};
@@ -148,18 +148,22 @@ pub fn sight_of(ctx: Ctx<'_>, client: ClientId) -> u64 {
 fn sight_of_user(ctx: Ctx<'_>, client: ClientId, name: &[u8]) -> u64 {
     let shell = shell();
     let known = shell.sights.with(|sights| sights.of(name));
-    if let Some((asked, sight)) = known
-        && !shell.rights.may_have_changed_since(asked)
+    if let Some(known) = known
+        && !shell.rights.may_have_changed_since(known.asked)
+        && (!known.in_exec || ctx.state().in_exec())
     {
-        return sight;
+        return known.sight;
     }
     let Some(user) = ctx.user_of(client) else {
         return 0;
     };
-    let now = shell.engine.with(Engine::now);
-    let sight = hash_of(name, &user.rules());
-    shell.sights.with_mut(|sights| sights.set(name, now, sight));
-    sight
+    let known = Sight {
+        asked: shell.engine.with(Engine::now),
+        in_exec: ctx.state().in_exec(),
+        sight: hash_of(name, &user.rules()),
+    };
+    shell.sights.with_mut(|sights| sights.set(name, known));
+    known.sight
 }
 
 fn hash_of(name: &[u8], rules: &[u8]) -> u64 {

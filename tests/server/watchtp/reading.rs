@@ -54,6 +54,27 @@ fn a_page_names_no_key_that_may_not_be_read() {
     );
 }
 
+/// The same transaction has pushed something to the watcher before it takes its rights.
+#[test]
+fn rights_that_a_transaction_takes_after_a_push_end_the_watch() {
+    let server = Server::start();
+    let (mut owner, mut admin) = (server.resp2(), server.resp2());
+    let mut watcher = user(&server, "one", "+@all ~k*");
+    watcher.run("WATCHTP k");
+    settp(&mut owner, "k1", "v");
+    server.settled(&mut watcher);
+    let taken = [
+        "MULTI",
+        "SETTP k2 v",
+        "ACL SETUSER one resetkeys ~other",
+        "EXEC",
+    ];
+    admin.run_all(&taken);
+    server.settled(&mut watcher);
+    settp(&mut owner, "k3", "v");
+    assert_eq!(server.settled(&mut watcher), ["watchtp k END noperm"]);
+}
+
 #[test]
 fn other_rights_and_another_user_end_the_watch_and_other_changes_do_not() {
     let server = Server::start();
