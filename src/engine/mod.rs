@@ -256,6 +256,12 @@ impl Engine {
         self.deadline()
     }
 
+    /// The same while nothing may be written: from when on [`Event::Tick`] has something to do. O(1).
+    pub fn next_tick(&self) -> Option<Moment> {
+        let first = self.timers.first_without_writes();
+        first.filter(|_| !self.is_replica)
+    }
+
     /// Whether an earlier event has left something to do. O(1).
     fn has_work_left(&self, now: Moment) -> bool {
         self.is_anything_orphaned()

@@ -99,6 +99,8 @@ pub struct Shell {
     pub subscribed_to_cron: Cell<bool>,
     /// The last slice ended with work left.
     pub is_behind: Cell<bool>,
+    /// The engine has keys to write while the server refuses writes: the tick tries again by itself; see `bridge/slices.rs`.
+    pub awaits_writes: Cell<bool>,
     /// Reused for the engine's effects, so that a command allocates none.
     pub effects_buffer: Cell<Vec<Effect>>,
     /// What `LOCK.LOG` returns.

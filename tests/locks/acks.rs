@@ -407,6 +407,88 @@ fn whoever_gives_up_or_goes_leaves_nothing() {
     assert_eq!(tether(&line.master, "lost_total"), 0);
 }
 
+/// Sends `CLIENT UNBLOCK` so that it comes in one turn of the server's event loop with the acknowledgement, and behind it. False if
+/// the machine was too busy for that.
+fn unblocks_beside_the_acknowledgement(line: &Line, ids: &[i64], ms: u64) -> bool {
+    let [mut busy, mut witness, mut other] = [(); 3].map(|()| line.master.resp2());
+    let offset = line.master.gauge("replication", "master_repl_offset");
+    busy.send(&format!("DEBUG SLEEP {}", ms as f64 / 1000.0));
+    // It sleeps if it does not answer; and it reads first who was first to say something.
+    sleep(Duration::from_millis(ms / 20));
+    witness.send("PING");
+    sleep(Duration::from_millis(ms / 20));
+    let is_asleep = !witness.has_reply();
+    line.go_on();
+    let replica = &line.replicas[0];
+    eventually("what the replica has", || {
+        let got = replica.gauge("replication", "slave_repl_offset");
+        (got >= offset).then_some(()).ok_or(format!("{got}"))
+    });
+    // Its acknowledgement leaves within two turns of its own event loop.
+    replica.settle();
+    for id in ids {
+        other.send(&format!("CLIENT UNBLOCK {id}"));
+    }
+    let is_in_time = is_asleep && !busy.has_reply();
+    busy.read_reply();
+    other.read_replies(ids.len());
+    is_in_time
+}
+
+/// What was granted is what it is told, and not what a wait that ends in vain returns.
+#[test]
+fn who_is_unblocked_beside_the_acknowledgement_is_told_of_the_grant() {
+    in_time(|ms| {
+        let line = Line::with(1, &[]);
+        let requests = ["SETTP a v TOKEN", "LOCK.ACQUIRE b", "LOCK.MACQUIRE 2 c d"];
+        let mut owners = requests.map(|_| line.owner());
+        let ids: Vec<_> = owners.iter_mut().map(Client::id).collect();
+        line.silence();
+        for (owner, request) in owners.iter_mut().zip(requests) {
+            owner.send(&format!("{request} ACKS 1 ACKTIMEOUT 60000"));
+        }
+        until_pending(&line.master, requests.len() as i64);
+        if !unblocks_beside_the_acknowledgement(&line, &ids, ms) {
+            return None;
+        }
+        for (owner, key) in owners.iter_mut().zip(["a", "b", "c"]) {
+            let token = owner.read_reply().number().to_string();
+            assert_eq!(owner.call(["LOCK.CHECK", key, &token]), int(1), "{key}");
+        }
+        assert_eq!(tether(&line.master, "grants_withdrawn_total"), 0);
+        Some(())
+    });
+}
+
+/// Its session has gone to another connection, which withdraws a grant at the latest with its acknowledgement.
+#[test]
+fn who_is_unblocked_beside_the_acknowledgement_is_told_that_it_was_withdrawn() {
+    const MANY: usize = 1000;
+    in_time(|ms| {
+        let line = Line::with(1, &[]);
+        let (mut owner, mut other) = (line.master.resp3(), line.master.resp3());
+        let secret = owner.run("SESSION.START GRACE 60000").text();
+        let id = owner.id();
+        line.silence();
+        for key in 0..MANY {
+            owner.send(&format!(
+                "LOCK.ACQUIRE {key} WAIT 0 PUSH ACKS 1 ACKTIMEOUT 60000"
+            ));
+        }
+        owner.read_replies(MANY);
+        owner.send("SETTP k v ACKS 1 ACKTIMEOUT 60000");
+        until_pending(&line.master, 1 + MANY as i64);
+        other.run(["SESSION.RESUME", &secret]);
+        assert!(pending(&line.master) > 0, "some are left for later");
+        if !unblocks_beside_the_acknowledgement(&line, &[id], ms) {
+            return None;
+        }
+        assert_eq!(owner.read_reply(), Frame::Error("NOACKS 0 of 1".into()));
+        eventually_equal("keys", 0, || other.call("EXISTS k").number());
+        Some(())
+    });
+}
+
 #[test]
 fn another_who_deletes_the_key_withdraws_the_grant() {
     let line = Line::with(1, &[]);

@@ -2,6 +2,8 @@
 
 use crate::harness::*;
 use crate::line::*;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// So many commands in one transaction, between which no timer of the server's fires. Their replies.
 fn at_once(client: &mut Client, commands: &[String]) -> Vec<Frame> {
@@ -256,4 +258,69 @@ fn as_many_places_as_one_request_may_have_are_given_up_at_once() {
     assert_eq!(tasks.arrived_pushes(), [""; 0], "it is told of nothing");
     drop((holder, tasks, next));
     eventually_nothing_is_left(&server);
+}
+
+/// What ends while the server refuses writes waits for the end of that, and costs a try now and then.
+#[test]
+fn what_may_not_be_written_yet_is_not_tried_all_the_time() {
+    /// The time between two tries, and how many turns of the event loop one may take.
+    const RETRY: Duration = Duration::from_millis(20);
+    const TURNS_PER_TRY: u128 = 2;
+    /// What the server and this test do themselves meanwhile.
+    const OTHER_TURNS: u128 = 20;
+    let endings: [&[&str]; 4] = [
+        &["SETTP k v"],
+        &["LOCK.ACQUIRE k"],
+        &["LOCK.ACQUIRE k LEASE 50"],
+        &["SESSION.START GRACE 50", "LOCK.ACQUIRE k", "SESSION.DETACH"],
+    ];
+    for (refuse, allow) in [
+        (
+            "CONFIG SET min-replicas-to-write 1",
+            "CONFIG SET min-replicas-to-write 0",
+        ),
+        ("CLIENT PAUSE 600000 WRITE", "CLIENT UNPAUSE"),
+    ] {
+        for ending in endings {
+            let what = format!("{ending:?}, {refuse}");
+            let server = Server::start();
+            let (mut owner, mut next) = (server.resp3(), server.resp3());
+            let mut admin = server.resp2();
+            owner.pipeline(&[ending, &[refuse]].concat());
+            owner.read_replies(ending.len() + 1);
+            drop(owner);
+            sleep(Duration::from_millis(60));
+            server.settle();
+            let (begin, before) = (Instant::now(), server.turns());
+            sleep(10 * RETRY);
+            let (took, after) = (begin.elapsed(), server.turns());
+            assert_eq!(admin.run("EXISTS k"), int(1), "{what}: it is there still");
+            if let Some((before, after)) = before.zip(after) {
+                let turns = u128::from(after - before);
+                let most = TURNS_PER_TRY * took.as_millis() / RETRY.as_millis() + OTHER_TURNS;
+                assert!(turns <= most, "{what}: {turns} turns in {took:?}");
+            }
+            admin.run(allow);
+            assert!(next.run("LOCK.ACQUIRE k WAIT 0").number() > 0, "{what}");
+        }
+    }
+}
+
+/// The last that was to be written expires by itself meanwhile.
+#[test]
+fn what_is_due_after_a_time_without_writes_is_not_forgotten() {
+    let server = Server::with(&["min-replicas-to-write 0"]);
+    let (mut owner, mut going) = (server.resp3(), server.resp2());
+    let mut admin = server.resp2();
+    owner.run("LOCK.ACQUIRE later LEASE 1000 NOTIFY");
+    going.run_all(&[
+        "SETTP k v",
+        "PEXPIRE k 300",
+        "CONFIG SET min-replicas-to-write 1",
+    ]);
+    drop(going);
+    eventually_gone(&mut admin, "k");
+    server.settle();
+    admin.run("CONFIG SET min-replicas-to-write 0");
+    assert_eq!(owner.next_push(), "lock later LOST lease");
 }

@@ -29,10 +29,16 @@ impl Timers {
     /// The earliest deadline. O(1).
     #[inline]
     pub fn first(&self) -> Option<Moment> {
-        let (waits, leases) = (self.waits.first(), self.leases.first());
-        let (graces, acks) = (self.graces.first(), self.acks.first());
-        let all = [waits, leases, graces, acks, self.renewal, self.quarantine];
+        let (leases, graces) = (self.leases.first(), self.graces.first());
+        let all = [self.first_without_writes(), leases, graces, self.renewal];
         all.into_iter().flatten().min()
+    }
+
+    /// The earliest of those that need no write to the keyspace. O(1).
+    #[inline]
+    pub fn first_without_writes(&self) -> Option<Moment> {
+        let (waits, acks) = (self.waits.first(), self.acks.first());
+        [waits, acks, self.quarantine].into_iter().flatten().min()
     }
 }
 
@@ -108,6 +114,11 @@ mod tests {
         timers.acks.set(Token(2), None, at(3));
         timers.renewal = at(4);
         assert_eq!((timers.first(), timers.acks.first()), (at(3), at(3)));
+        let session = Id::of_number(1).expect("a number");
+        timers.graces.set(session, None, at(2));
+        assert_eq!(timers.first(), at(2));
+        assert_eq!(timers.first_without_writes(), at(3));
+        timers.graces.set(session, at(2), None);
         timers.acks.set(Token(2), at(3), at(7));
         timers.acks.set(Token(3), None, None);
         assert_eq!((timers.first(), timers.acks.first()), (at(4), at(5)));

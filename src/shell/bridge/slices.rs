@@ -150,13 +150,26 @@ fn continue_soon() {
 /// The steps of one event, between two clock reads.
 const STEPS_PER_CLOCK_CHECK: usize = 64;
 
+/// Schedules what events have not, while the server refused writes.
+fn schedule_next() {
+    let now = clock::now();
+    if let Some(at) = shell().engine.with(|engine| engine.next_work(now)) {
+        timer::wake_at(now, at);
+    }
+}
+
 /// Does the engine's pending writes if writing is allowed now, for one slice at most; schedules the rest.
 fn work(ctx: Ctx<'_>, slice: Slice) {
     let shell = shell();
-    if shell.is_replica() || !(has_work() || shell.has_unreplicated_ttls.get()) {
+    let has_writes = !shell.is_replica() && (has_work() || shell.has_unreplicated_ttls.get());
+    let is_refused = has_writes && !may_write(ctx);
+    if shell.awaits_writes.replace(is_refused) && !is_refused {
+        schedule_next();
+    }
+    if !has_writes {
         return;
     }
-    if !may_write(ctx) {
+    if is_refused {
         subscribe_to_overwrites(ctx);
         if !accepts_writes(ctx) && !ctx.state().in_script() && !ctx.state().loading() {
             while shell

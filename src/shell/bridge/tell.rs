@@ -132,7 +132,11 @@ fn decide(event: Event<'_>, effects: &mut Vec<Effect>) -> (Moment, Option<Moment
             Timing::Any => Moment::default(),
         };
         engine.handle(now, event, effects);
-        (now, engine.next_work(now))
+        let next = match shell.awaits_writes.get() {
+            false => engine.next_work(now),
+            true => engine.next_tick(),
+        };
+        (now, next)
     })
 }
 

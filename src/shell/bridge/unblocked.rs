@@ -23,13 +23,14 @@ pub unsafe extern "C" fn on_unblock(
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(&ctx) };
         let client = ctx.client();
+        // As long as the client is blocked: what is acknowledged by now is its answer.
+        acks::count_blocking(ctx, client);
         push::send_before_answer(ctx, client);
         match take(client) {
             Some(Block::Answered(answer)) => return replies::send(&mut { ctx }, &answer.reply),
             Some(Block::Waiting(handle)) => handle.unblock(),
             None => (),
         }
-        acks::count_blocking(ctx, client);
         handle(ctx, Event::Unblocked { client });
     });
     c::REDISMODULE_OK as c_int

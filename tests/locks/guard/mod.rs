@@ -317,6 +317,35 @@ fn errors_come_as_of_the_bare_command() {
     assert_eq!(reply, stale(token, "this server is a replica"));
 }
 
+/// No right but those to both commands is looked at.
+#[test]
+fn errors_come_so_to_who_may_run_nothing_else() {
+    let server = Server::start();
+    let (mut admin, mut holder) = (server.resp2(), server.resp3());
+    let token = holder.run("LOCK.ACQUIRE k").number();
+    admin.run("RPUSH list a");
+    for (name, command) in [
+        ("getdel", "GETDEL list"),
+        ("getex", "GETEX list PERSIST"),
+        ("getset", "GETSET list v"),
+        ("incr", "INCR list"),
+        ("set", "SET list v GET"),
+        ("spop", "SPOP list"),
+    ] {
+        admin.run("ACL DELUSER one");
+        let rights = format!("on nopass ~* +lock.guard +{name}");
+        admin.run(&format!("ACL SETUSER one {rights}"));
+        for mut one in [server.resp2(), server.resp3()] {
+            one.run("AUTH one x");
+            let bare = one.refused(command);
+            assert!(bare.starts_with("WRONGTYPE "), "{command}: {bare}");
+            let reply = guard(&mut one, token, command);
+            assert_eq!(reply, Frame::Error(bare.into()), "{command}");
+        }
+    }
+    assert_eq!(admin.run("ACL LOG"), array([]));
+}
+
 /// The caller needs the right to give the guard, to read its key, and all that the command itself needs.
 #[test]
 fn it_takes_the_rights_of_both_commands() {

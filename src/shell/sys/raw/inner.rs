@@ -64,26 +64,26 @@ impl Ctx<'_> {
         let Ok(c_name) = CString::new(name) else {
             return self.reply_error("ERR unknown command");
         };
-        let call = |c_name: &CStr, arguments: &[Str<'_>]| {
+        let call = |c_name: &CStr, format: &CStr, arguments: &[Str<'_>]| {
             // SAFETY: the table, the context; the arguments are as the format says, and live for this call.
             let reply = unsafe {
                 call!(
                     self.as_ptr(),
                     c_name.as_ptr(),
-                    c"0CSME!v".as_ptr(),
+                    format.as_ptr(),
                     pointers_of(arguments),
                     arguments.len()
                 )
             };
             reply.ok()
         };
-        let Some(answer) = call(&c_name, &command[1..]) else {
+        let Some(answer) = call(&c_name, c"0CSME!v", &command[1..]) else {
             return self.reply_error("ERR the server does not run this command");
         };
-        // Valkey 9 keeps some errors (`GETDEL` of a list) in the client it made for the call, and returns them to the next
-        // call.
+        // Valkey since 8.1 keeps some errors (`GETDEL` of a list) in the client it made for the call, and returns them to the
+        // next call. That one is the module's own: the caller needs no right to it.
         let answer = match answer.is_empty() {
-            true => call(c"PING", &[]).filter(|answer| answer.error().is_some()),
+            true => call(c"PING", c"v", &[]).filter(|answer| answer.error().is_some()),
             false => Some(answer),
         };
         let Some(answer) = answer else {

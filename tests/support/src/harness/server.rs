@@ -263,6 +263,18 @@ impl Server {
         Some(Duration::from_nanos(nanoseconds))
     }
 
+    /// How many turns its event loop has made so far: what it counts itself, or how often it has slept. None where neither is
+    /// told.
+    pub fn turns(&self) -> Option<u64> {
+        let pid = self.child.as_ref()?.id();
+        let counted = find_field(&self.info("stats"), "eventloop_cycles");
+        let turns = counted.or_else(|| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+            find_field(&status, "voluntary_ctxt_switches")
+        });
+        turns?.parse().ok()
+    }
+
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder().join("log")).unwrap_or_default()
     }
@@ -569,12 +581,13 @@ pub fn eventually_gone(client: &mut Client, key: &str) {
 }
 
 fn field(info: &str, name: &str) -> String {
-    let line = info
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    line.unwrap_or_else(|| panic!("no {name} in INFO:\n{info}"))
-        .trim()
-        .to_owned()
+    find_field(info, name).unwrap_or_else(|| panic!("no {name} in INFO:\n{info}"))
+}
+
+fn find_field(info: &str, name: &str) -> Option<String> {
+    let mut lines = info.lines();
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    Some(value.trim().to_owned())
 }
 
 fn parse_version(text: &str) -> (u32, u32) {
