@@ -511,9 +511,24 @@ def test_the_module_is_removed():
             finally:
                 operator.attempt("redis-cli -p 6390 SHUTDOWN NOSAVE")
         else:
-            looked = next(at for at, line in enumerate(alone) if line.startswith("tether ls"))
+            looked = next(at for at, line in enumerate(alone) if line.startswith("redis-cli INFO tether"))
             assert alone[looked + 1] == "redis-cli SAVE", "what is taken between the two keeps the server from starting"
-            Operator(server).run_all(alone)
+            operator, holder = Operator(server), server.connect()
+            kept = ("tether_held_keys", "tether_sessions_attached", "tether_sessions_detached")
+            assert all(f"`{field}`" in section("Remove") for field in kept)
+
+            def left():
+                said = operator.run(alone[looked])
+                return [int(re.search(rf"^{field}:(\d+)", said, re.MULTILINE)[1]) for field in kept]
+
+            holder.run("SELECT 3")
+            holder.run("SESSION.START")
+            assert left() == [0, 1, 0]
+            holder.run("LOCK.ACQUIRE report")
+            assert left() == [1, 1, 0]
+            holder.run("SESSION.END")
+            assert left() == [0, 0, 0]
+            operator.run_all(alone)
             # A server that writes its first append-only file refuses to stop.
             is_written = re.compile("aof_rewrite_in_progress:0\r?\naof_rewrite_scheduled:0")
             eventually("the file", lambda: is_written.search(server.say("INFO persistence")))

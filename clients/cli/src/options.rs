@@ -442,7 +442,8 @@ pub struct Kick {
 ///
 /// Replicas are those that the server names, and theirs; in a cluster all masters are looked at, and their replicas. User and password
 /// are the same for all. Each finding has a command that does something about it, or shows more. A note is about a setting at its
-/// default, and what that costs. The exit code is 1 if something is wrong, and 0 if there are only warnings.
+/// default and what that costs, about one that is another after a restart, or about what could not be looked at. The exit code is 1 if
+/// something is wrong, and 0 if there are only warnings.
 #[derive(Args, Debug)]
 #[command(before_help = "Example: tether doctor")]
 pub struct Doctor {
