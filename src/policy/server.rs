@@ -32,7 +32,8 @@ pub struct Server {
     pub moves_slots_in_one_go: bool,
     /// Atomic slot migration that deletes the slot's keys without keyspace events (Redis since 8.4).
     pub trims_slots: bool,
-    /// A keyspace event leaves the client in the event's database (Valkey 8.1).
+    /// A keyspace event leaves the client whose command is executing in the event's database (the first releases of Valkey 8.1, 9.0
+    /// and 9.1).
     pub event_moves_client_db: bool,
     /// `CLIENT LIST ID` scans all clients (Valkey since 8.1).
     pub looks_at_all: bool,
@@ -67,7 +68,7 @@ impl Server {
             private: None,
             version,
             pushes_before_reply: !names_clients,
-            event_moves_client_db: valkey == Some((8, 1)),
+            event_moves_client_db: version.is_some_and(Version::leaves_clients_in_event_dbs),
             miscounts_pushes: valkey >= Some((8, 1)),
             looks_at_all: valkey >= Some((8, 1)),
             slots_go_silently: is_cluster && !names_clients,
@@ -231,6 +232,17 @@ impl Version {
             .map(|patch| format!("{major}.{minor}.{patch}"))
             .collect();
         Some(names.join(" and "))
+    }
+
+    /// See [`Server::event_moves_client_db`]. Valkey does so since 8.1.0, and was mended in each series for itself.
+    fn leaves_clients_in_event_dbs(self) -> bool {
+        let mended = match self.series {
+            (8, 1) => 9,
+            (9, 0) => 5,
+            (9, 1) => 1,
+            _ => 0,
+        };
+        self.is_valkey && self.patch < mended
     }
 
     /// Whether ending a block takes two calls, see `shim.c`.
@@ -478,6 +490,36 @@ mod tests {
         let patches = redis("7.0.16").and_then(Version::verified_patches);
         assert_eq!(patches.as_deref(), Some("7.0.15"));
         assert_eq!(redis("7.0.15").and_then(Version::verified_patches), None);
+    }
+
+    #[test]
+    fn it_is_known_which_servers_leave_clients_in_the_databases_of_events() {
+        let leaves = |version: Option<Version>| {
+            assert!(version.is_some());
+            Server::of(version, false, true, false).event_moves_client_db
+        };
+        for version in ["8.1.0", "8.1.1", "8.1.8", "9.0.0", "9.0.4", "9.1.0"] {
+            assert!(leaves(valkey(version)), "{version}");
+        }
+        for version in [
+            "7.2.5",
+            "8.0.0",
+            "8.0.1",
+            "8.1.9",
+            "8.1.10",
+            "9.0.5",
+            "9.1.1",
+            "9.1.2",
+            "9.2.0",
+            "10.0.0",
+            "255.255.255",
+        ] {
+            assert!(!leaves(valkey(version)), "{version}");
+        }
+        for version in ["7.0.15", "8.1.0", "8.2.3", "9.0.0", "9.1.0"] {
+            assert!(!leaves(redis(version)), "{version}");
+        }
+        assert!(!Server::of(None, false, true, false).event_moves_client_db);
     }
 
     #[test]

@@ -147,6 +147,7 @@ fn load(ctx: Ctx<'_>) -> bool {
     let api = sys::raw::api_state();
     api.event_db_is_wrong_in_exec
         .set(server.event_db_is_wrong_in_exec);
+    api.event_moves_client_db.set(server.event_moves_client_db);
     epochs::begin_epoch();
     // SAFETY: the table, the context. A key that is opened for writing but found taken is not written, so closing it must
     // not abort transactions that watch it.

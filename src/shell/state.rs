@@ -174,6 +174,7 @@ pub struct Shell {
     pub subscribed_to_new_keys: Cell<bool>,
     pub subscribed_to_overwrites: Cell<bool>,
     pub subscribed_to_values: Cell<bool>,
+    pub subscribed_to_own_events: Cell<bool>,
     pub subscribed_to_server_events: Cell<bool>,
     pub subscribed_to_settings: Cell<bool>,
     pub filters_commands: Cell<bool>,

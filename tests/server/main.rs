@@ -20,6 +20,7 @@ mod postponed;
 mod private;
 mod renamed;
 mod rights;
+mod selected;
 mod settp;
 mod slow;
 mod swapped;

@@ -171,7 +171,7 @@ fn with_name(
     close(in_command);
     match in_command {
         Some(in_command) if in_command.key == key => act(ctx, in_command.name),
-        _ => act(ctx.in_db(key.db), Text::new(key.name).as_str()),
+        _ => act(*ctx.in_db(key.db), Text::new(key.name).as_str()),
     }
 }
 

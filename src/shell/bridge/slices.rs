@@ -5,7 +5,7 @@ use crate::shell::bridge::recheck::{self, KeyScope};
 use crate::shell::bridge::slots;
 use crate::shell::bridge::tell::handle;
 use crate::shell::server::writes::{self, accepts_writes, may_write};
-use crate::shell::server::{attribution, subscriptions};
+use crate::shell::server::{attribution, client_db, subscriptions};
 use crate::shell::state::shell;
 use crate::shell::sys::clock::{self, Slice};
 use crate::shell::sys::raw::{Ctx, Str};
@@ -55,8 +55,10 @@ pub fn end_client(ctx: Ctx<'_>, client: ClientId) {
     match shell().server.get().is_cluster {
         true => timer::wake_promptly(),
         false => writes::run_outside_command(ctx, |ctx| {
-            recheck::handle_deferred(ctx, KeyScope::All);
-            work(ctx, Slice::begin());
+            client_db::with_client_db_restored(ctx, |ctx| {
+                recheck::handle_deferred(ctx, KeyScope::All);
+                work(ctx, Slice::begin());
+            });
         }),
     }
 }

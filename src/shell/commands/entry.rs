@@ -14,7 +14,7 @@ use crate::shell::delivery::{blocked, push};
 use crate::shell::guard::guard;
 use crate::shell::persistence::stream;
 use crate::shell::server::{
-    attribution, client_db, cluster, lookup, private, replicas, rights, subscriptions, writes,
+    attribution, cluster, lookup, private, replicas, rights, subscriptions, writes,
 };
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, OpenKey, Str};
@@ -38,9 +38,7 @@ pub unsafe extern "C" fn entry<const N: usize>(
             let knows = shim::learn_executing(ctx.client());
             shell().knows_executing.set(knows);
         }
-        raw::in_own_execution_unit(|| {
-            client_db::with_db_restored(ctx, || run(ctx, &TABLE[N], &arguments[1..]))
-        });
+        raw::in_own_execution_unit(|| run(ctx, &TABLE[N], &arguments[1..]));
         true
     });
     if !is_done {

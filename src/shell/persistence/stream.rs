@@ -15,7 +15,7 @@ use crate::shell::bridge::perform::write;
 use crate::shell::bridge::{recheck, tell};
 use crate::shell::guard::guard;
 use crate::shell::persistence::intake;
-use crate::shell::server::{client_db, cluster, lookup};
+use crate::shell::server::{cluster, lookup};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Docs, Str, Target, entries};
 use redis_module::raw as c;
@@ -223,7 +223,7 @@ unsafe extern "C" fn entry<const N: usize>(
             return ctx.reply_integer(1);
         }
         raw::in_own_execution_unit(|| {
-            client_db::with_db_restored(ctx, || apply(ctx, name, arguments).answer(ctx, name));
+            apply(ctx, name, arguments).answer(ctx, name);
         });
     });
     c::REDISMODULE_OK as c_int

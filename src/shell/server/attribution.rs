@@ -215,6 +215,21 @@ fn last_client() -> Cause {
     first_connected(shell().recent_clients.get().ids())
 }
 
+/// The connections among which is the one whose command is executing, if any is. `None` if it may be another one: commands are
+/// not recorded yet, or too many were given in a pause.
+pub fn may_be_executing() -> Option<impl Iterator<Item = ClientId>> {
+    if !shell().notes_executing.get() {
+        return None;
+    }
+    let postponed = match may_be_postponed() {
+        true => shell().in_pause.with(InPause::all)?,
+        false => Vec::new(),
+    };
+    let recent = shell().recent_clients.get().ids();
+    let clients = recent.into_iter().chain(postponed);
+    Some(clients.filter(|client| is_connected(*client)))
+}
+
 /// Whether an id is a connection's. Mostly the engine knows it.
 pub fn is_connected(client: ClientId) -> bool {
     shell().engine.with(|engine| engine.knows_client(client)) || raw::is_connected(client)

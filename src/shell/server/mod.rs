@@ -5,7 +5,7 @@
 //!   cluster.rs        which node owns a slot          private.rs     may private functions be called
 //!   writes.rs         may the keyspace be written     replicas.rs    replicas, and how far they are
 //!   epochs.rs         tokens in a cluster             listeners.rs   do other modules listen
-//!   rights.rs         ACL checks of waiters           client_db.rs   a fault of Valkey 8.1
+//!   rights.rs         ACL checks of waiters           client_db.rs   a fault of Valkey
 //!   keepalive.rs      detection of vanished peers     io_threads.rs  Redis 8's I/O threads
 //!   subscriptions.rs  subscriptions to the server's events      program.rs  the server's build id
 //! ```

@@ -8,7 +8,7 @@
 use crate::shell::callbacks::listen;
 use crate::shell::server::listeners;
 use crate::shell::state::{callbacks, shell};
-use crate::shell::sys::raw::Ctx;
+use crate::shell::sys::raw::{Ctx, OWN_EVENTS};
 use crate::shell::timer;
 use redis_module::raw as c;
 use std::ffi::c_int;
@@ -60,6 +60,14 @@ pub fn to_overwrites(ctx: Ctx<'_>) {
     let shell = shell();
     if !shell.subscribed_to_overwrites.replace(true) {
         ctx.listen_to_keys(c::REDISMODULE_NOTIFY_STRING as c_int, callbacks().on_key);
+    }
+}
+
+/// Events that only this module raises and hears. Called before the first one.
+pub fn to_own_events(ctx: Ctx<'_>) {
+    let shell = shell();
+    if !shell.subscribed_to_own_events.replace(true) {
+        ctx.listen_to_keys(OWN_EVENTS, callbacks().on_key);
     }
 }
 

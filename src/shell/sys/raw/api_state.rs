@@ -26,6 +26,8 @@ pub struct ApiState {
     pub no_other_module_listens: Cell<bool>,
     /// In a transaction, an event's context names the transaction's database and not the event's.
     pub event_db_is_wrong_in_exec: Cell<bool>,
+    /// A keyspace event leaves the client whose command is executing in the event's database.
+    pub event_moves_client_db: Cell<bool>,
 }
 
 static API_STATE: MainThread<ApiState> = MainThread::new();
@@ -43,6 +45,7 @@ pub fn begin() {
         unix_socket: OnceCell::new(),
         no_other_module_listens: Cell::default(),
         event_db_is_wrong_in_exec: Cell::default(),
+        event_moves_client_db: Cell::default(),
     });
 }
 

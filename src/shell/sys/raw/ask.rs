@@ -122,7 +122,8 @@ impl Ctx<'_> {
     /// Whether the server refuses commands for this key, e.g. because another node owns its slot. Takes some microseconds.
     pub fn refusal(self, db: Db, key: Str<'_>) -> Refusal {
         // A detached context: the server exempts its master's client from the check.
-        let ctx = self.in_db(db).as_ptr();
+        let there = self.in_db(db);
+        let ctx = there.as_ptr();
         // SAFETY: the table, the context; the argument is as the format says.
         let reply = unsafe { call!(ctx, c"EXISTS".as_ptr(), c"s".as_ptr(), key.as_ptr()) };
         match reply {
@@ -366,6 +367,11 @@ fn client_info(client: ClientId) -> Option<raw::RedisModuleClientInfo> {
         ))
     };
     (found == raw::REDISMODULE_OK as c_int).then_some(info)
+}
+
+/// The database that a client has selected, if there is such a client. Only for ids with a connection.
+pub fn db_of(client: ClientId) -> Option<Db> {
+    client_info(client).map(|info| Db(info.db.into()))
 }
 
 /// Whether an id is a connection's, not that of a fake client for a script or another module's call. Only a connection has

@@ -7,6 +7,7 @@ use crate::shell::sys::raw::strings::{Str, c_string};
 use redis_module::raw;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::ptr::NonNull;
 
 /// Wraps the arguments of a command callback: the context, and the command's arguments including its name.
@@ -125,10 +126,15 @@ impl<'a> Ctx<'a> {
 
     /// A shared context with this database selected, valid until the next call. Not this context: it may be a real
     /// client's, whose own database Valkey 9 hides in a transaction, so that it could not be selected again.
-    pub fn in_db(self, db: Db) -> Self {
-        let other = detached().unwrap_or(self);
-        other.select(db);
-        other
+    pub fn in_db(self, db: Db) -> InDb<'a> {
+        let there = detached().unwrap_or(self);
+        let back_to = api_state().event_moves_client_db.get().then(|| self.db());
+        there.select(db);
+        InDb {
+            there,
+            here: self,
+            back_to,
+        }
     }
 
     pub fn select(self, db: Db) {
@@ -194,6 +200,32 @@ impl<'a> Ctx<'a> {
                 c"%s".as_ptr(),
                 message.as_ptr()
             ));
+        }
+    }
+}
+
+/// See [`Ctx::in_db`]. What happens there may raise keyspace events, which on some servers leave the client whose command is
+/// executing in their database. So until this is dropped, the context it was made of may be in that one.
+pub struct InDb<'a> {
+    there: Ctx<'a>,
+    here: Ctx<'a>,
+    /// The database of `here`, on such a server.
+    back_to: Option<Db>,
+}
+
+impl<'a> Deref for InDb<'a> {
+    type Target = Ctx<'a>;
+
+    fn deref(&self) -> &Ctx<'a> {
+        &self.there
+    }
+}
+
+impl Drop for InDb<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(db) = self.back_to {
+            self.here.select(db);
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::engine::{Db, KeyState};
 use crate::shell::sys::raw::api_state::api_state;
 use crate::shell::sys::raw::calls::{api, assert_own_execution_unit, hot, published_classes};
 use crate::shell::sys::raw::context::Ctx;
-use crate::shell::sys::raw::strings::Str;
+use crate::shell::sys::raw::strings::{Str, Text};
 use redis_module::{RedisValue, raw};
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
@@ -33,20 +33,17 @@ impl<'a> Ctx<'a> {
 
     /// Whether a key exists. A key past its TTL does not.
     pub fn exists(self, db: Db, key: Str<'_>) -> bool {
-        let ctx = self.in_db(db).as_ptr();
+        let there = self.in_db(db);
         // SAFETY: the table, the context.
-        unsafe { api!(RedisModule_KeyExists(ctx, key.as_ptr())) != 0 }
+        unsafe { api!(RedisModule_KeyExists(there.as_ptr(), key.as_ptr())) != 0 }
     }
 
     /// Whether a key exists, even past its TTL, without side effects. `None` if the server does not say: the command was
     /// renamed, or in a cluster the executing command is not for the key's slot. Takes about a microsecond.
     pub fn has(self, db: Db, key: Str<'_>) -> Option<bool> {
         // In a cluster, the context of a replica's reader may access the key, but a detached one may not.
-        let there = if self.db() == db {
-            self
-        } else {
-            self.in_db(db)
-        };
+        let elsewhere = (self.db() != db).then(|| self.in_db(db));
+        let there = elsewhere.as_deref().copied().unwrap_or(self);
         // The only command that looks keys up without side effects on all servers.
         let words = [b"USAGE", key.bytes(), b"SAMPLES", b"1"];
         let usage = there.call("MEMORY", &words)?;
@@ -128,6 +125,21 @@ impl<'a> Ctx<'a> {
         true
     }
 
+    /// Selects a database for the client whose command is executing, if there is one, on servers where a keyspace event does so:
+    /// raises one there that nobody else hears.
+    pub fn select_for_executing_client(self, db: Db) {
+        let (there, name) = (self.in_db(db), Text::new(b""));
+        // SAFETY: the table, the context; the strings live for this call.
+        unsafe {
+            api!(RedisModule_NotifyKeyspaceEvent(
+                there.as_ptr(),
+                OWN_EVENTS,
+                c"select".as_ptr(),
+                name.as_str().as_ptr()
+            ))
+        };
+    }
+
     /// The database of a keyspace event with this context and key.
     pub fn event_db(self, key: Str<'_>) -> Db {
         if api_state().event_db_is_wrong_in_exec.get() && self.state().in_exec() {
@@ -144,6 +156,9 @@ impl<'a> Ctx<'a> {
         self.db()
     }
 }
+
+/// A class of keyspace events that is none of the server's.
+pub const OWN_EVENTS: c_int = 1 << 30;
 
 /// Every lock value points here.
 static LOCK: u8 = 0;

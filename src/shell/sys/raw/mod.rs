@@ -37,7 +37,7 @@ mod timers;
 
 pub use api_state::{api_state, begin};
 pub use ask::{
-    Refusal, has_rights_by_db, is_blocked, is_connected, is_in_multi, is_tracking,
+    Refusal, db_of, has_rights_by_db, is_blocked, is_connected, is_in_multi, is_tracking,
     store_unix_socket_path,
 };
 pub(in crate::shell) use calls::{api, entries, have};
@@ -50,7 +50,7 @@ pub use context::{CommandFilter, Ctx, OnKey, detached, filtered_word, given, kee
 pub use events::{Job, ServerEvent};
 pub use files::{Damaged, RdbReader, RdbWriter};
 pub use handle::{BlockHandle, OnAbandoned, OnAnswer};
-pub use keys::{OpenKey, lock_value};
+pub use keys::{OWN_EVENTS, OpenKey, lock_value};
 pub use replication::Target;
 pub use strings::{Str, Text, c_string, forever};
 pub use timers::{Timer, call_after_command, wake_loop};
