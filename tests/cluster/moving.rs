@@ -217,10 +217,10 @@ fn nobody_is_granted_what_is_in_a_slot_that_was_taken_away() {
 /// What is not there would be granted here and, to who asks there, by the server that the slot goes to.
 #[test]
 fn a_request_for_several_keys_of_a_slot_on_its_way_is_granted_only_what_is_here() {
-    for is_held_first in [false, true] {
-        let cluster = Cluster::of_masters(2, &[]);
-        let (source, target) = (&cluster.servers[0], &cluster.servers[1]);
-        let [held, other] = ["held", "other"].map(|name| format!("{{{}}}{name}", name_in(SLOT)));
+    let cluster = Cluster::of_masters(2, &[]);
+    let (source, target) = (&cluster.servers[0], &cluster.servers[1]);
+    for (slot, is_held_first) in [(SLOT, false), (SLOT + 1, true)] {
+        let [held, other] = ["held", "other"].map(|name| format!("{{{}}}{name}", name_in(slot)));
         let (mut holder, mut pushed) = (source.resp2(), source.resp3());
         let (mut behind, mut there) = (source.resp2(), target.resp2());
         holder.run(["LOCK.ACQUIRE", &held]);
@@ -231,15 +231,15 @@ fn a_request_for_several_keys_of_a_slot_on_its_way_is_granted_only_what_is_here(
         queue_push(&mut pushed, &both);
         queue(source, &mut behind, &format!("LOCK.ACQUIRE {other} WAIT 0"));
         let (from, to) = (cluster.id(0), cluster.id(1));
-        there.run(&format!("CLUSTER SETSLOT {SLOT} IMPORTING {from}"));
-        let leaves = format!("CLUSTER SETSLOT {SLOT} MIGRATING {to}");
+        there.run(&format!("CLUSTER SETSLOT {slot} IMPORTING {from}"));
+        let leaves = format!("CLUSTER SETSLOT {slot} MIGRATING {to}");
         let release = [&other, &held].map(|key| format!("LOCK.RELEASE {key}"));
         // In one go: whatever becomes of the slot, nothing of ours comes between.
         let mut commands = vec![leaves.as_str()];
         commands.extend(release[usize::from(!is_held_first)..].iter().map(|c| &**c));
         holder.pipeline(&commands);
         holder.read_replies(commands.len());
-        let ask = format!("ASK {SLOT} {}", cluster.address(1));
+        let ask = format!("ASK {slot} {}", cluster.address(1));
         assert!(pushed.next_push().ends_with(&format!("FAILED {ask}")));
         assert_eq!(behind.read_reply().text(), ask);
         there.run("ASKING");
