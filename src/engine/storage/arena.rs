@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 
 /// Slots of a chunk. With the checks of a test there are few, since tests make millions of engines, and are to meet the borders.
-const CHUNK: usize = if cfg!(debug_assertions) { 16 } else { 512 };
+const CHUNK: usize = if cfg!(debug_assertions) { 64 } else { 512 };
 
 /// Identifies one record of an [`Arena`] until it is removed. `Option<Id<T>>` takes four bytes, too. The number is that of the
 /// slot, from 1, in the high bits, and the [generation](generation::BITS) in the low ones.
