@@ -69,10 +69,14 @@ compile() {
     export TETHER_MODULE=$kept/libtether.so
 }
 
-# run_tests ARG..: cargo's tests of this selection.
+# run_tests ARG..: cargo's tests of this selection; with `documented=1` those in comments, too, beside the others.
 run_tests() {
-    local said programs name status=0
+    local said programs name examples='' status=0
     compile "$@" || return # left of `||`, `set -e` has no effect
+    if [ -n "${documented:-}" ]; then
+        shown "     Running examples in comments" scripts/within.sh 1200 cargo test --no-fail-fast --doc "$@" &
+        examples=$!
+    fi
     programs=$(sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"overflow_checks":[a-z]*,"test":true}.*"executable":"\([^"]*\)".*/\1\t\2/p' <<< "$said")
     [ -n "$programs" ] || { echo "test: no test was compiled" >&2; return 1; }
     # The one that takes longest comes to stand first.
@@ -82,6 +86,7 @@ run_tests() {
     local alone='/campaign-[0-9a-f]*$'
     grep -v "$alone" <<< "$programs" | tr '\n' '\0' | xargs -0 -P "$side_by_side" -n 1 scripts/test.sh --program || status=1
     { grep "$alone" <<< "$programs" || true; } | tr '\n' '\0' | xargs -0 -r -n 1 scripts/test.sh --program || status=1
+    [ -z "$examples" ] || wait "$examples" || status=1
     return $status
 }
 
@@ -130,8 +135,7 @@ if [ "$mode" != --servers ] && [ "$mode" != --matrix ]; then
         *) echo "test: no such mode: $mode" >&2; exit 2 ;;
     esac
     status=0
-    run_tests "${packages[@]}" || status=1
-    scripts/within.sh 1200 cargo test --no-fail-fast --doc "${packages[@]}" || status=1
+    documented=1 run_tests "${packages[@]}" || status=1
     if [ "$mode" = --clients ]; then
         # Two at a time, since they mostly wait; those that take longest come first.
         printf '%s\n' python java c go node | xargs -P 2 -L 1 scripts/test.sh --language || status=1
