@@ -267,6 +267,7 @@ impl Engine {
         self.is_anything_orphaned()
             || self.is_any_ready(now)
             || self.first_hopeless_grant().is_some()
+            || !self.given_away.is_empty()
     }
 
     /// Whether [`Event::Work`] has something to do now. O(1).

@@ -14,6 +14,7 @@
 //!   TETHER.FREE key id label token <n>               ... [name value]...
 //! ```
 //!
+//! `TETHER.FREE` with the id [`NO_SESSION`] says of a temporary key whose owner was gone that it is another client's now.
 //! `TETHER.HOLD` with the id [`NO_SESSION`] has the raised token of a temporary key that a connection holds. `TETHER.TOKEN ...
 //! tokens <packed>` has the tokens of the keys of the next `TETHER.BOUND`: see `command/pack.rs`.
 //!

@@ -5,6 +5,7 @@
 
 use crate::engine::limits::{Budget, Limits};
 use crate::engine::mode::Mode;
+use crate::engine::record::SessionRecord;
 use crate::engine::state::clients::Clients;
 use crate::engine::state::durations::Durations;
 use crate::engine::state::holds::Holds;
@@ -78,6 +79,8 @@ pub struct Engine {
     pub(super) timers: Timers,
     /// Names whose queues are to be served when the keyspace may be written.
     pub(super) ready: VecDeque<Id<Name>>,
+    /// Records for replicas and files of keys that are another client's now, to be told when the keyspace may be written.
+    pub(super) given_away: VecDeque<Box<SessionRecord>>,
     /// The held key between `MovedFrom` and `MovedTo`, detached.
     pub(super) in_transit: Option<Id<HeldKey>>,
     /// The key in transit was lost, and was held in this mode: if `MovedTo` still comes, the key is orphaned there.

@@ -338,6 +338,30 @@ fn what_replaced_a_held_key_is_nobodys_on_a_promoted_replica_and_after_a_restart
     }
 }
 
+/// A replica and a file see a value that changes, as when the owner lives. The value is not deleted when they take the owner for gone.
+#[test]
+fn what_was_stored_over_a_key_whose_owner_was_gone_stays_on_a_promoted_replica_and_after_a_restart()
+{
+    let mut master = Server::with(&["appendonly yes", "appendfsync always"]);
+    let replica = Server::replica_of(&master, &[]);
+    let (mut gone, mut living, mut other) = (master.resp2(), master.resp2(), master.resp2());
+    gone.run_all(&["SETTP k mine", "SETTP l mine"]);
+    living.run("SETTP m mine");
+    other.run("MULTI");
+    other.run(&format!("CLIENT KILL ID {}", gone.id()));
+    other.run_all(&["SET k stranger", "SET m stranger", "EXEC"]);
+    eventually_equal("temporary keys", 1, || tether(&master, "temporary_keys"));
+    replica.catch_up(&master);
+    replica.resp2().run("REPLICAOF NO ONE");
+    master.crash_and_restart();
+    for server in [&replica, &master] {
+        eventually_nothing_is_left(server);
+        let mut looker = server.resp2();
+        let left = looker.run("MGET k l m");
+        assert_eq!(left, array([bulk("stranger"), null(), null()]));
+    }
+}
+
 /// Which kind a key is, a replica must know after each handover: a look at it (as after SWAPDB) would otherwise find
 /// something else than it remembers, and take it for a stranger's.
 #[test]

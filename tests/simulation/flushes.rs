@@ -110,7 +110,10 @@ impl Side {
                         self.said.entry(about).or_default().push(said);
                     }
                 }
-                Effect::ReplicateToken(_) | Effect::EnablePush(_) | Effect::TrackDisconnect(_) => {}
+                Effect::ReplicateToken(_)
+                | Effect::Replicate(_)
+                | Effect::EnablePush(_)
+                | Effect::TrackDisconnect(_) => {}
                 other => panic!("{other:?}"),
             }
         }

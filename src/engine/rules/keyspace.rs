@@ -5,6 +5,7 @@
 
 use crate::engine::effect::{Effect, Gone, News, Push, Refusal};
 use crate::engine::event::{Event, KeySnapshot};
+use crate::engine::record::{NO_SESSION, SessionRecord};
 use crate::engine::state::rows::{HeldKey, Hold, Name};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
@@ -57,8 +58,37 @@ impl Engine {
             self.set_state(name, KeyState::Other, effects);
         }
         if let Some(held) = self.keys.find_held(key) {
+            // A replica, and who is loading, does not know which owners live.
+            let is_known = !self.is_replica && !self.loading && !self.keys[held].held().is_lock();
+            if is_known && self.living_holds(held).next().is_none() {
+                self.note_given_away(held);
+            }
             self.lose(held, by, Loss::Overwritten, effects);
         }
+    }
+
+    /// Another client stored a value over a temporary key whose owner is gone. Replicas and files see a value that changes, and do not
+    /// know that there was no owner.
+    fn note_given_away(&mut self, held: Id<HeldKey>) {
+        let holds: Few<_> = self.holds.all_of_key(&self.keys, held).collect();
+        for hold in holds {
+            let freed = self.freed(hold);
+            let ownerless = SessionRecord::Freed {
+                session: NO_SESSION,
+                key: self.keys.key_of(held).to_owned(),
+                label: Box::default(),
+                token: Some(self.holds[hold].token),
+            };
+            self.given_away.extend(freed);
+            self.given_away.push_back(Box::new(ownerless));
+        }
+    }
+
+    /// Tells replicas and files of keys that are another client's now: as many as there are steps, of which it takes none from the
+    /// rest of the work.
+    pub(in crate::engine) fn tell_given_away(&mut self, effects: &mut Vec<Effect>) {
+        let most = self.given_away.len().min(self.budget.left());
+        effects.extend(self.given_away.drain(..most).map(Effect::Replicate));
     }
 
     /// Fails all waits for this key with a redirection to another server.

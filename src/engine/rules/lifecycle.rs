@@ -94,6 +94,7 @@ impl Engine {
         self.reap(effects);
         self.budget.add(for_others);
         let kinds = [
+            Self::tell_given_away,
             Self::end_leases,
             Self::serve_ready,
             Self::end_graces,
@@ -288,6 +289,7 @@ impl Engine {
             }
         }
         self.forget_acks(effects);
+        self.given_away.clear();
         self.stop_renewals();
         self.begin_quarantine(0);
         while let Some(name) = self.ready.pop_front() {

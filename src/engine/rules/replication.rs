@@ -4,7 +4,7 @@
 //! full. A replica keeps each key for the *foreign client* or for sessions, never for both: while a session holds a key, its
 //! other holders do not matter there.
 
-use crate::engine::effect::{Effect, Over};
+use crate::engine::effect::{Effect, Gone, Over};
 use crate::engine::event::Event;
 use crate::engine::limits::Budget;
 use crate::engine::mode::Mode;
@@ -14,7 +14,7 @@ use crate::engine::state::rows::{Client, ClientKind, Death, HeldKey, Hold};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::terms::Terms;
-use crate::engine::types::{Cause, Key, Moment, SessionId, Token};
+use crate::engine::types::{Cause, Key, Loss, Moment, SessionId, Token};
 
 impl Engine {
     /// A full dump of all sessions and their holds. O(sessions and holds).
@@ -143,7 +143,10 @@ impl Engine {
                 key,
                 label,
                 token,
-            } => self.apply_freed(*session, key.as_key(), label, *token),
+            } => match *session {
+                NO_SESSION => self.apply_given_away(key.as_key(), *token, effects),
+                session => self.apply_freed(session, key.as_key(), label, *token),
+            },
         }
     }
 
@@ -208,6 +211,23 @@ impl Engine {
         self.forget_hold(hold);
         if self.keys[key].holds.is_empty() {
             self.add_ownerless_hold(key, mode, token);
+        }
+    }
+
+    /// The key is another client's now: nobody holds it any more as it was granted with this token or before.
+    fn apply_given_away(&mut self, name: Key<'_>, token: Option<Token>, effects: &mut Vec<Effect>) {
+        let Some(key) = self.keys.find_held(name) else {
+            return;
+        };
+        let shown = self.shown_token(key);
+        let holds = self.holds.all_of_key(&self.keys, key);
+        let is_over = |hold: &Id<Hold>| {
+            !self.is_living(*hold) && token.is_none_or(|token| self.holds[*hold].token <= token)
+        };
+        self.forget_holds(holds.filter(is_over).collect());
+        self.hide_if_ended(key, shown, Gone::Lost(Loss::Overwritten), effects);
+        if self.keys[key].holds.is_empty() {
+            self.keys.remove_held(key);
         }
     }
 
@@ -304,6 +324,7 @@ impl Engine {
     /// A load begins: drops all holds and sessions. The data set says what exists from now on.
     pub(in crate::engine) fn load_begins(&mut self, effects: &mut Vec<Effect>) {
         self.end_all_prefixes(Over::Loaded, effects);
+        self.given_away.clear();
         self.keys.retire(None, Cause::Server);
         self.keys.forget_states();
         self.budget = Budget::unlimited();
