@@ -97,6 +97,8 @@ pub struct Shell {
     pub timer: Cell<Option<(Timer, Moment)>>,
     /// Subscribed to the server's cron; see `timer.rs`.
     pub subscribed_to_cron: Cell<bool>,
+    /// The server has said that it will load a data set, and nothing of it has come yet.
+    pub load_is_to_begin: Cell<bool>,
     /// The last slice ended with work left.
     pub is_behind: Cell<bool>,
     /// The engine has keys to write while the server refuses writes: the tick tries again by itself; see `bridge/slices.rs`.

@@ -8,6 +8,10 @@ use crate::random::{self, Random};
 use crate::sentinel::LONG;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
 use std::time::Duration;
 
 const NAMES: usize = 8;
@@ -401,4 +405,62 @@ fn who_waits_for_keys_that_nobody_holds_is_turned_away_by_a_server_that_becomes_
     let expected = ["lock free FAILED UNBLOCKED", "settp plain FAILED UNBLOCKED"];
     assert_eq!(pushes, expected);
     assert_eq!(server.resp2().run("WATCHEX plain"), bulk("NOEXIST"));
+}
+
+/// A master whose files nobody can read, as those of a later version; its port, and a word for each file that it sends, of a few.
+fn master_from_the_future() -> (u16, Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let (sent, received) = mpsc::channel();
+    thread::spawn(move || {
+        for stream in listener.incoming().take(3) {
+            let mut stream = stream.expect("a replica");
+            let lines = BufReader::new(stream.try_clone().expect("the same")).lines();
+            for line in lines.map_while(Result::ok) {
+                let line = line.to_ascii_uppercase();
+                let reply = match &*line {
+                    "PING" => "+PONG\r\n".to_owned(),
+                    "REPLCONF" => "+OK\r\n".to_owned(),
+                    "PSYNC" => {
+                        let file = format!("REDIS9999{:64}", "");
+                        let (id, length) = ("a".repeat(40), file.len());
+                        format!("+FULLRESYNC {id} 0\r\n${length}\r\n{file}")
+                    }
+                    _ => continue,
+                };
+                let is_gone = stream.write_all(reply.as_bytes()).is_err();
+                if line == "PSYNC" && !is_gone && sent.send(()).is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    (port, received)
+}
+
+/// Valkey since 9.1 keeps its data then; other servers have emptied them.
+#[test]
+fn what_a_server_keeps_though_its_master_s_file_is_refused_is_still_held() {
+    let server = Server::start();
+    let (mut owner, mut plain, mut other) = (server.resp2(), server.resp2(), server.resp2());
+    let secret = owner.run("SESSION.START GRACE 600000").text();
+    owner.run_all(&["LOCK.ACQUIRE l", "SETTP s mine"]);
+    plain.run("SETTP k mine");
+    let (port, sent) = master_from_the_future();
+    other.run(&format!("REPLICAOF 127.0.0.1 {port}"));
+    for what in ["a file is sent", "another one, after the first is refused"] {
+        sent.recv_timeout(patience()).expect(what);
+    }
+    other.run("REPLICAOF NO ONE");
+    eventually_equal("what the connection held", int(0), || other.run("EXISTS k"));
+    let mut again = server.resp2();
+    let resumed = again.call(&format!("SESSION.RESUME {secret}"));
+    match other.run("EXISTS l s").number() {
+        0 => assert!(resumed.text().starts_with("NOSESSION"), "{resumed:?}"),
+        _ => {
+            assert_eq!(other.run("LOCK.ACQUIRE l"), null());
+            assert_eq!(again.run("LOCK.RELEASE l"), int(0));
+            assert_eq!(again.run("DELTP s"), int(1));
+        }
+    }
 }

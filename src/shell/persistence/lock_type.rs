@@ -4,7 +4,7 @@
 //! command for other types can change it.
 
 use crate::engine::{Db, Key};
-use crate::shell::bridge::recheck;
+use crate::shell::bridge::{recheck, server_events};
 use crate::shell::guard::guard;
 use crate::shell::persistence::rdb;
 use crate::shell::state::shell;
@@ -56,10 +56,13 @@ unsafe extern "C" fn rdb_load(io: *mut c::RedisModuleIO, encoding: c_int) -> *mu
         };
         let name = name.bytes();
         let key = Key { db, name };
-        if !shell().is_loading() {
-            recheck::lock_restored(key);
-        } else if let Some(ctx) = raw::detached() {
-            recheck::add_ownerless_lock(ctx, key);
+        let Some(ctx) = raw::detached() else {
+            return;
+        };
+        server_events::load_begins_at_last(ctx);
+        match shell().is_loading() {
+            true => recheck::add_ownerless_lock(ctx, key),
+            false => recheck::lock_restored(key),
         }
     });
     raw::lock_value()

@@ -13,6 +13,7 @@
 use crate::command::pack::{self, Pack};
 use crate::engine::{Engine, Key, Token, read_number, read_token};
 use crate::policy::release::{self, Release};
+use crate::shell::bridge::server_events;
 use crate::shell::guard::guard;
 use crate::shell::persistence::{intake, legacy_rdb};
 use crate::shell::state::shell;
@@ -123,15 +124,16 @@ fn pack_keys(engine: &Engine) -> (usize, Vec<(Pack, Vec<Token>)>) {
 unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_int) -> c_int {
     let err = c::REDISMODULE_ERR as c_int;
     guard(err, || {
+        let Some(ctx) = raw::detached() else {
+            return err;
+        };
+        server_events::load_begins_at_last(ctx);
         if !has_readable_values(encoding) {
             refuse_encoding(SAID, encoding);
             return err;
         }
         // SAFETY: the server's argument, for the length of this call.
         let file = unsafe { RdbReader::new(io) };
-        let Some(ctx) = raw::detached() else {
-            return err;
-        };
         shell()
             .sender
             .with_mut(|sender| *sender = Release::default());
