@@ -162,6 +162,16 @@ fn recheck_unless_loading(ctx: Ctx<'_>, scope: KeyScope<'_>) {
     }
 }
 
+/// Something of the data set that the server said it would load is about to take the place of the former one. Valkey since 9.1 looks at
+/// a master's file before it empties its own data, and keeps them if it cannot read that file.
+pub fn load_begins_at_last(ctx: Ctx<'_>) {
+    let shell = shell();
+    if shell.load_is_to_begin.take() {
+        shell.has_refused_records.set(false);
+        handle(ctx, Event::LoadBegins);
+    }
+}
+
 /// A load has ended: the queued keys belong to its data set.
 pub fn load_ended(ctx: Ctx<'_>) {
     recheck_queued(ctx, KeyScope::All);

@@ -88,7 +88,7 @@ fn on_flush(ctx: Ctx<'_>, event: ServerEvent<'_>) {
         return;
     };
     if event.subevent == c::REDISMODULE_SUBEVENT_FLUSHDB_START {
-        load_begins_at_last(ctx);
+        recheck::load_begins_at_last(ctx);
         // Keys can still be looked up. (In a cluster the deferred keys come from this same command, so they are in its
         // slot.) Of two flushes in one transaction, the first is handled first.
         recheck::handle_deferred(ctx, KeyScope::All);
@@ -155,7 +155,7 @@ fn on_loading(ctx: Ctx<'_>, event: ServerEvent<'_>) {
                 shell.load_is_to_begin.set(false);
                 return;
             }
-            load_begins_at_last(ctx);
+            recheck::load_begins_at_last(ctx);
         }
         recheck::load_ended(ctx);
         handle(ctx, Event::LoadEnded);
@@ -171,18 +171,8 @@ fn on_loading(ctx: Ctx<'_>, event: ServerEvent<'_>) {
     } else {
         shell.load_is_to_begin.set(true);
         if is_emptied || event.subevent != c::REDISMODULE_SUBEVENT_LOADING_REPL_START {
-            load_begins_at_last(ctx);
+            recheck::load_begins_at_last(ctx);
         }
-    }
-}
-
-/// Something of the data set that the server said it would load is about to take the place of the former one. Valkey since 9.1 looks at
-/// a master's file before it empties its own data, and keeps them if it cannot read that file.
-pub fn load_begins_at_last(ctx: Ctx<'_>) {
-    let shell = shell();
-    if shell.load_is_to_begin.take() {
-        shell.has_refused_records.set(false);
-        handle(ctx, Event::LoadBegins);
     }
 }
 

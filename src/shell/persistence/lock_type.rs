@@ -4,7 +4,7 @@
 //! command for other types can change it.
 
 use crate::engine::{Db, Key};
-use crate::shell::bridge::{recheck, server_events};
+use crate::shell::bridge::recheck;
 use crate::shell::guard::guard;
 use crate::shell::persistence::rdb;
 use crate::shell::state::shell;
@@ -59,7 +59,7 @@ unsafe extern "C" fn rdb_load(io: *mut c::RedisModuleIO, encoding: c_int) -> *mu
         let Some(ctx) = raw::detached() else {
             return;
         };
-        server_events::load_begins_at_last(ctx);
+        recheck::load_begins_at_last(ctx);
         match shell().is_loading() {
             true => recheck::add_ownerless_lock(ctx, key),
             false => recheck::lock_restored(key),

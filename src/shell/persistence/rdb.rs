@@ -13,7 +13,7 @@
 use crate::command::pack::{self, Pack};
 use crate::engine::{Engine, Key, Token, read_number, read_token};
 use crate::policy::release::{self, Release};
-use crate::shell::bridge::server_events;
+use crate::shell::bridge::recheck;
 use crate::shell::guard::guard;
 use crate::shell::persistence::{intake, legacy_rdb};
 use crate::shell::state::shell;
@@ -127,7 +127,7 @@ unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_i
         let Some(ctx) = raw::detached() else {
             return err;
         };
-        server_events::load_begins_at_last(ctx);
+        recheck::load_begins_at_last(ctx);
         if !has_readable_values(encoding) {
             refuse_encoding(SAID, encoding);
             return err;
