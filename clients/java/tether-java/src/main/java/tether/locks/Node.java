@@ -121,10 +121,7 @@ final class Node {
             for (Event event : output.events()) {
                 try {
                     tell(event);
-                } catch (
-                        RuntimeException
-                                error) { // Of the user's executor. The other events are told all
-                    // the same.
+                } catch (RuntimeException error) { // The other events are told all the same.
                     LOG.error("an event could not be told", error);
                 }
             }

@@ -7,7 +7,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.Executor;
-import java.util.concurrent.Executors;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.stream.Stream;
 import javax.net.ssl.SSLContext;
@@ -160,7 +159,8 @@ public final class TetherLocksBuilder {
      * Runs callbacks and the dependents of stages. Default: a thread for each that runs, kept for a
      * minute.
      *
-     * @param executor must not run them in the calling thread
+     * @param executor must not run them in the calling thread, nor drop them in silence; what it
+     *     refuses runs in a thread of the client's own
      * @return this
      */
     public TetherLocksBuilder executor(Executor executor) {
@@ -200,9 +200,7 @@ public final class TetherLocksBuilder {
         if (!sentinels.isEmpty()) {
             addresses = new Sentinels(master, sentinels, address, tlsFactory(), verifiesHost);
         }
-        ClientContext context =
-                new ClientContext(
-                        Clock.SYSTEM, executor == null ? newExecutor() : executor, observer);
+        ClientContext context = new ClientContext(Clock.SYSTEM, executor, observer);
         Cluster cluster = new Cluster(context, settings, addresses, greeter);
         return new TetherLocks(context, cluster);
     }
@@ -217,15 +215,6 @@ public final class TetherLocksBuilder {
                         .flatMap(List::stream)
                         .anyMatch(Address::isTls);
         return isNeeded ? (SSLSocketFactory) SSLSocketFactory.getDefault() : null;
-    }
-
-    private static Executor newExecutor() {
-        return Executors.newCachedThreadPool(
-                run -> {
-                    Thread thread = new Thread(run, "tether-callback");
-                    thread.setDaemon(true);
-                    return thread;
-                });
     }
 
     /** P-CONN-3. */
