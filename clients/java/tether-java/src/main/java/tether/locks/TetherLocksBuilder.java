@@ -85,13 +85,13 @@ public final class TetherLocksBuilder {
      * Further servers of the same deployment, which are tried in turn after the first one. A
      * replica leads to its master.
      *
-     * @param uris where they are; credentials are those of the first one
+     * @param uris where they are; credentials are those of the first one, or of {@link
+     *     #credentials}
      * @return this
      */
     public TetherLocksBuilder others(String... uris) {
         for (String uri : uris) {
-            Address other = Address.of(uri);
-            others.add(other.withCredentials(address.user(), address.password()));
+            others.add(Address.of(uri));
         }
         return this;
     }
@@ -195,7 +195,9 @@ public final class TetherLocksBuilder {
                         () -> ThreadLocalRandom.current().nextDouble());
         Greeter greeter = new Greeter(connectionName(), tlsFactory(), verifiesHost);
         List<Address> all = new ArrayList<>(List.of(address));
-        all.addAll(others);
+        for (Address other : others) {
+            all.add(other.withCredentials(address.user(), address.password()));
+        }
         Node.Addresses addresses = (within, slot) -> all;
         if (!sentinels.isEmpty()) {
             addresses = new Sentinels(master, sentinels, address, tlsFactory(), verifiesHost);

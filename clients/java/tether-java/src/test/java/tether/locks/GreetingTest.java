@@ -35,6 +35,7 @@ class GreetingTest {
 
     private final ExecutorService threads = Executors.newCachedThreadPool();
     private final BlockingQueue<String> told = new LinkedBlockingQueue<>();
+    private final BlockingQueue<List<?>> hellos = new LinkedBlockingQueue<>();
     private ServerSocket listener;
 
     private final TetherObserver observer =
@@ -79,7 +80,10 @@ class GreetingTest {
                 List<?> words = (List<?>) asked.read();
                 String reply =
                         switch ((String) words.get(0)) {
-                            case "HELLO" -> "%1\r\n+role\r\n+master\r\n";
+                            case "HELLO" -> {
+                                hellos.add(words);
+                                yield "%1\r\n+role\r\n+master\r\n";
+                            }
                             case "LOCK.SERVER" -> answer;
                             case "LOCK.ACQUIRE" -> ":7\r\n";
                             default -> "+OK\r\n";
@@ -149,6 +153,24 @@ class GreetingTest {
             assertEquals("granted", next());
         }
         assertEquals("ended", next());
+    }
+
+    @Test
+    void credentialsAreOfAllServers() throws Exception {
+        String closed;
+        try (ServerSocket nobody = new ServerSocket(0)) {
+            closed = "redis://127.0.0.1:" + nobody.getLocalPort();
+        }
+        String other = serve(FIT);
+        for (TetherLocksBuilder builder :
+                List.of(
+                        TetherLocks.builder(closed).others(other).credentials("me", "secret"),
+                        TetherLocks.builder(closed).credentials("me", "secret").others(other))) {
+            try (TetherLocks locks = builder.build()) {
+                locks.lock("k").acquire();
+                assertEquals(List.of("HELLO", "3", "AUTH", "me", "secret"), hellos.take());
+            }
+        }
     }
 
     /** As where a class is missing, or the memory is for a moment. */
