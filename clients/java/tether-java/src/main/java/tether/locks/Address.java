@@ -30,6 +30,15 @@ record Address(
         }
         String scheme = parsed.getScheme() == null ? "" : parsed.getScheme();
         String path = parsed.getPath() == null ? "" : parsed.getPath();
+        boolean isUnix = scheme.equals("unix");
+        if (!isUnix && !parsed.getRawSchemeSpecificPart().startsWith("//")) {
+            throw unknownScheme();
+        }
+        boolean isHere = parsed.getHost() == null || parsed.getHost().equals("localhost");
+        if (isUnix && !(isHere && path.startsWith("/"))) {
+            throw new IllegalArgumentException(
+                    "the URI of a Unix socket is unix:///path, without a host");
+        }
         String[] who =
                 parsed.getRawUserInfo() == null
                         ? new String[0]
@@ -49,10 +58,13 @@ record Address(
             case "unix" ->
                     new Address(
                             null, 0, path, false, user, password, databaseOf(parsed.getQuery()));
-            default ->
-                    throw new IllegalArgumentException(
-                            "the URI must begin with redis://, rediss:// or unix://");
+            default -> throw unknownScheme();
         };
+    }
+
+    private static IllegalArgumentException unknownScheme() {
+        return new IllegalArgumentException(
+                "the URI must begin with redis://, rediss:// or unix://");
     }
 
     private static int databaseOf(String query) {

@@ -30,11 +30,13 @@ final class ClientContext {
     /** What to call when the client is closed: for holds whose release has no answer yet. */
     private final Set<Runnable> atClose = ConcurrentHashMap.newKeySet();
 
+    /** {@code executor}: null for threads of the client's own. */
     ClientContext(Clock clock, Executor executor, TetherObserver observer) {
+        Executor threads = SureExecutor.newThreads();
         this.clock = clock;
-        this.executor = executor;
+        this.executor = new SureExecutor(executor == null ? threads : executor, threads);
         this.observer = observer;
-        inTurn = inTurn(executor);
+        inTurn = inTurn(this.executor);
     }
 
     void atClose(Runnable action) {
@@ -54,19 +56,15 @@ final class ClientContext {
         CompletableFuture<Void> told = new CompletableFuture<>();
         telling.add(told);
         told.whenComplete((nothing, error) -> telling.remove(told));
-        try {
-            where.execute(
-                    () -> {
-                        try {
-                            action.run();
-                        } finally {
-                            told.complete(null);
-                        }
-                    });
-        } catch (RuntimeException error) {
-            told.complete(null);
-            throw error;
-        }
+        new SureExecutor(where, executor)
+                .execute(
+                        () -> {
+                            try {
+                                action.run();
+                            } finally {
+                                told.complete(null);
+                            }
+                        });
     }
 
     /**

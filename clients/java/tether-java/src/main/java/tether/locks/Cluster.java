@@ -10,6 +10,7 @@ import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ThreadFactory;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -31,6 +32,7 @@ final class Cluster {
     private final Settings settings;
     private final Node.Addresses seeds;
     private final Greeter greeter;
+    private final ThreadFactory threads;
     private final List<Node> nodes = new ArrayList<>();
     private final Map<Integer, Node> bySlot = new HashMap<>();
     private final Map<Node, Place> places = new HashMap<>();
@@ -42,10 +44,21 @@ final class Cluster {
     private boolean isClosed;
 
     Cluster(ClientContext context, Settings settings, Node.Addresses seeds, Greeter greeter) {
+        this(context, settings, seeds, greeter, Thread::new);
+    }
+
+    /** {@code threads}: makes those of connections. */
+    Cluster(
+            ClientContext context,
+            Settings settings,
+            Node.Addresses seeds,
+            Greeter greeter,
+            ThreadFactory threads) {
         this.context = context;
         this.settings = settings;
         this.seeds = seeds;
         this.greeter = greeter;
+        this.threads = threads;
         loop.start();
     }
 
@@ -62,7 +75,8 @@ final class Cluster {
 
     private Node newNode(Place place) {
         Node.Addresses addresses = settings.isCluster() ? place : seeds;
-        Node node = new Node(loop, context.clock, settings, addresses, greeter, new Told());
+        Node node =
+                new Node(loop, context.clock, settings, addresses, greeter, threads, new Told());
         places.put(node, place);
         nodes.add(node);
         loop.add(node);

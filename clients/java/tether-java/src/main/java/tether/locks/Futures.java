@@ -8,7 +8,11 @@ import java.util.concurrent.ExecutionException;
 final class Futures {
     private Futures() {}
 
+    /** Of an interrupted thread this is the end, also where the stage has ended meanwhile. */
     static <T> T get(CompletionStage<T> stage) throws InterruptedException {
+        if (Thread.interrupted()) {
+            throw new InterruptedException();
+        }
         try {
             return stage.toCompletableFuture().get();
         } catch (ExecutionException error) {

@@ -173,7 +173,7 @@ public final class Hold implements AutoCloseable {
      *     the same
      */
     public void extend(Duration lease) throws InterruptedException {
-        Futures.get(extendAsync(lease));
+        Futures.get(extension(Millis.of(lease), null));
     }
 
     /**
@@ -184,7 +184,7 @@ public final class Hold implements AutoCloseable {
      *     released before that
      */
     public CompletionStage<Void> extendAsync(Duration lease) {
-        return extendAsync(Millis.of(lease), null);
+        return context.outside(extension(Millis.of(lease), null));
     }
 
     /**
@@ -200,7 +200,7 @@ public final class Hold implements AutoCloseable {
      *     the same
      */
     public void extend(Duration lease, Duration atLeast) throws InterruptedException {
-        Futures.get(extendAsync(lease, atLeast));
+        Futures.get(extension(lease, atLeast));
     }
 
     /**
@@ -211,13 +211,18 @@ public final class Hold implements AutoCloseable {
      * @return as {@link #extendAsync(Duration)} says
      */
     public CompletionStage<Void> extendAsync(Duration lease, Duration atLeast) {
+        CompletableFuture<Void> answer = extension(lease, atLeast);
+        return answer.isDone() ? answer : context.outside(answer);
+    }
+
+    private CompletableFuture<Void> extension(Duration lease, Duration atLeast) {
         double kept = Millis.of(atLeast);
         return node.core.settings.mayKeep(kept)
-                ? extendAsync(Millis.of(lease), kept)
+                ? extension(Millis.of(lease), kept)
                 : CompletableFuture.failedFuture(TetherException.of(Problem.UNKEPT));
     }
 
-    private CompletionStage<Void> extendAsync(double lease, Double atLeast) {
+    private CompletableFuture<Void> extension(double lease, Double atLeast) {
         return ask(extending, () -> post(core -> core.requests.extend(id, lease, atLeast)));
     }
 
@@ -272,7 +277,7 @@ public final class Hold implements AutoCloseable {
      * @throws InterruptedException the thread was interrupted
      */
     public void checkServer() throws InterruptedException {
-        Futures.get(checkServerAsync());
+        Futures.get(serversCheck());
     }
 
     /**
@@ -281,11 +286,18 @@ public final class Hold implements AutoCloseable {
      * @return completes with the server's answer
      */
     public CompletionStage<Void> checkServerAsync() {
+        return context.outside(serversCheck());
+    }
+
+    private CompletableFuture<Void> serversCheck() {
         check();
         return ask(checking, () -> post(core -> core.requests.checkServer(id)));
     }
 
-    /** A call that the core answers with an event. */
+    /**
+     * A call that the core answers with an event. The loop's thread completes it, so a thread of
+     * the user's executor may wait for it, even the only one.
+     */
     private CompletableFuture<Void> ask(List<CompletableFuture<Void>> open, Runnable call) {
         CompletableFuture<Void> answer = new CompletableFuture<>();
         lock.lock();
@@ -301,7 +313,7 @@ public final class Hold implements AutoCloseable {
         } finally {
             lock.unlock();
         }
-        return context.outside(answer);
+        return answer;
     }
 
     // ---- its end ----

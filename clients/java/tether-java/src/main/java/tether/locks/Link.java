@@ -466,19 +466,19 @@ final class Link {
 
     /** The greeting says that this server is of no use. */
     private void leaveFor(Problem problem) {
-        core.order(new Order.Leave(0));
+        core.order(new Order.Leave(0, problem));
         unreached(problem);
     }
 
     /** Closes the connection on purpose, and goes on as after a break. */
     void leave() {
-        core.order(new Order.Leave(0));
+        core.order(new Order.Leave(0, null));
         broke();
     }
 
     /** The connection is given up with all that was on it. */
     private void drop(double stay) {
-        core.order(new Order.Leave(stay));
+        core.order(new Order.Leave(stay, null));
         cut();
         goOn();
     }

@@ -5,6 +5,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ThreadFactory;
 import java.util.function.Consumer;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -21,9 +22,10 @@ final class Node {
 
     /** What is told about the node itself, and about watches. */
     interface Listener {
+        /** It was greeted, and its server is of use. */
         void connected(Address address);
 
-        /** {@code problem}: null where a connection that stood has ended. */
+        /** {@code problem}: null where a connection that stood has ended, also by itself. */
         void disconnected(Problem problem);
 
         /** Runs this once all holders that lost something have been told. */
@@ -44,6 +46,7 @@ final class Node {
     private final Clock clock;
     private final Addresses addresses;
     private final Greeter greeter;
+    private final ThreadFactory threads;
     private final Listener listener;
     private final List<Closing> closing = new ArrayList<>();
 
@@ -51,6 +54,9 @@ final class Node {
     private int number;
 
     private Connection connection;
+
+    /** It was told as connected. */
+    private boolean hasStood;
 
     /** Where it is to connect to, until it has. */
     private Address expected;
@@ -61,11 +67,13 @@ final class Node {
             Settings settings,
             Addresses addresses,
             Greeter greeter,
+            ThreadFactory threads,
             Listener listener) {
         this.loop = loop;
         this.clock = clock;
         this.addresses = addresses;
         this.greeter = greeter;
+        this.threads = threads;
         this.listener = listener;
         core = new Core(clock.now(), settings);
     }
@@ -114,6 +122,10 @@ final class Node {
     // ---- what the core says ----
 
     private void settle() {
+        if (connection != null && !hasStood && core.link.isUp()) {
+            hasStood = true;
+            listener.connected(address());
+        }
         for (Core.Output output = core.take(); !output.isEmpty(); output = core.take()) {
             if (!output.sent().isEmpty() && connection != null) {
                 connection.write(Resp.encode(output.sent()));
@@ -121,10 +133,7 @@ final class Node {
             for (Event event : output.events()) {
                 try {
                     tell(event);
-                } catch (
-                        RuntimeException
-                                error) { // Of the user's executor. The other events are told all
-                    // the same.
+                } catch (RuntimeException error) { // The other events are told all the same.
                     LOG.error("an event could not be told", error);
                 }
             }
@@ -141,7 +150,9 @@ final class Node {
         if (order instanceof Order.Connect connect) {
             number++;
             int mine = number;
-            begin("tether-reader", () -> open(mine, connect));
+            if (!begins("tether-reader", () -> open(mine, connect))) {
+                loop.post(() -> unreached(mine, Problem.UNREACHABLE));
+            }
         } else if (order instanceof Order.Leave leave) {
             number++;
             Connection left = connection;
@@ -155,8 +166,24 @@ final class Node {
             } else {
                 listener.whenTold(left::close);
             }
+            ended(leave.problem());
+        }
+    }
+
+    /** {@code problem}: null where it ended without one that is known. */
+    private void ended(Problem problem) {
+        boolean isFault = !hasStood && !core.isClosed;
+        if (problem != null || isFault) {
+            failed(problem == null ? Problem.UNREACHABLE : problem);
+        } else if (hasStood) {
             listener.disconnected(null);
         }
+        hasStood = false;
+    }
+
+    private void failed(Problem problem) {
+        LOG.info("cannot connect: {}", problem.text());
+        listener.disconnected(problem);
     }
 
     private void tell(Event event) {
@@ -186,10 +213,18 @@ final class Node {
 
     // ---- the connection ----
 
-    private static void begin(String name, Runnable run) {
-        Thread thread = new Thread(run, name);
+    /** Whether there is memory for another thread. */
+    private boolean begins(String name, Runnable run) {
+        Thread thread = threads.newThread(run);
+        thread.setName(name);
         thread.setDaemon(true);
-        thread.start();
+        try {
+            thread.start();
+            return true;
+        } catch (OutOfMemoryError error) {
+            LOG.error("cannot connect", error);
+            return false;
+        }
     }
 
     /** In a thread of its own, which then reads. */
@@ -201,9 +236,9 @@ final class Node {
         } catch (Greeter.RefusedException refused) {
             loop.post(() -> unreached(mine, refused.problem));
             return;
-        } catch (RuntimeException error) {
-            LOG.error("cannot connect", error);
+        } catch (RuntimeException | Error error) {
             loop.post(() -> unreached(mine, Problem.UNREACHABLE));
+            LOG.error("cannot connect", error);
             return;
         }
         Connection opened = new Connection(greeted);
@@ -213,17 +248,17 @@ final class Node {
                 Object frame = greeted.resp().read();
                 loop.post(() -> received(mine, frame));
             }
-        } catch (IOException | RuntimeException error) {
-            LOG.debug("the connection to {} ended: {}", greeted.address(), error.toString());
+        } catch (IOException | RuntimeException | Error error) {
             opened.close();
             loop.post(() -> broke(mine));
+            LOG.debug("the connection to {} ended: {}", greeted.address(), error.toString());
         }
     }
 
     private void unreached(int mine, Problem problem) {
         if (counts(mine)) {
-            LOG.info("cannot connect: {}", problem.text());
-            listener.disconnected(problem);
+            number++; // What its reader says later is not heard.
+            failed(problem);
             core.link.unreached(problem);
             settle();
         }
@@ -244,10 +279,13 @@ final class Node {
             opened.close();
             return;
         }
+        if (!begins("tether-writer", opened::run)) {
+            opened.close();
+            unreached(mine, Problem.UNREACHABLE);
+            return;
+        }
         LOG.debug("connected to {}", opened.greeted.address());
         connection = opened;
-        begin("tether-writer", opened::run);
-        listener.connected(opened.greeted.address());
         core.link.connected(opened.greeted.address().isUnix());
         settle();
     }
@@ -264,7 +302,7 @@ final class Node {
             LOG.info("the connection to {} ended", connection.greeted.address());
             connection.stop();
             connection = null;
-            listener.disconnected(null);
+            ended(null);
             core.link.broke();
             settle();
         }
@@ -324,7 +362,7 @@ final class Node {
                     }
                     greeted.wire().write(bytes);
                 }
-            } catch (IOException error) {
+            } catch (IOException | RuntimeException | Error error) {
                 greeted.wire().close(); // The reader sees it.
             } catch (InterruptedException nobodysBusiness) {
                 close();

@@ -8,6 +8,9 @@ sealed interface Order {
      */
     record Connect(double within, int slot) implements Order {}
 
-    /** Read and write no more, and close the connection after so many milliseconds. */
-    record Leave(double after) implements Order {}
+    /**
+     * Read and write no more, and close the connection after so many milliseconds. {@code problem}:
+     * why the server is of no use, or null.
+     */
+    record Leave(double after, Problem problem) implements Order {}
 }

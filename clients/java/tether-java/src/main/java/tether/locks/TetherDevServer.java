@@ -160,8 +160,12 @@ public final class TetherDevServer implements AutoCloseable {
     }
 
     private static void end(Process process, Thread atExit) {
-        Runtime.getRuntime().removeShutdownHook(atExit);
         process.destroyForcibly();
+        try {
+            Runtime.getRuntime().removeShutdownHook(atExit);
+        } catch (IllegalStateException isEnding) {
+            // It is closed by another of the JVM's last threads.
+        }
         try {
             process.waitFor();
         } catch (InterruptedException interrupted) {

@@ -7,7 +7,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.Executor;
-import java.util.concurrent.Executors;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.stream.Stream;
 import javax.net.ssl.SSLContext;
@@ -86,13 +85,13 @@ public final class TetherLocksBuilder {
      * Further servers of the same deployment, which are tried in turn after the first one. A
      * replica leads to its master.
      *
-     * @param uris where they are; credentials are those of the first one
+     * @param uris where they are; credentials are those of the first one, or of {@link
+     *     #credentials}
      * @return this
      */
     public TetherLocksBuilder others(String... uris) {
         for (String uri : uris) {
-            Address other = Address.of(uri);
-            others.add(other.withCredentials(address.user(), address.password()));
+            others.add(Address.of(uri));
         }
         return this;
     }
@@ -160,7 +159,8 @@ public final class TetherLocksBuilder {
      * Runs callbacks and the dependents of stages. Default: a thread for each that runs, kept for a
      * minute.
      *
-     * @param executor must not run them in the calling thread
+     * @param executor must not run them in the calling thread, nor drop them in silence; what it
+     *     refuses runs in a thread of the client's own
      * @return this
      */
     public TetherLocksBuilder executor(Executor executor) {
@@ -195,14 +195,14 @@ public final class TetherLocksBuilder {
                         () -> ThreadLocalRandom.current().nextDouble());
         Greeter greeter = new Greeter(connectionName(), tlsFactory(), verifiesHost);
         List<Address> all = new ArrayList<>(List.of(address));
-        all.addAll(others);
+        for (Address other : others) {
+            all.add(other.withCredentials(address.user(), address.password()));
+        }
         Node.Addresses addresses = (within, slot) -> all;
         if (!sentinels.isEmpty()) {
             addresses = new Sentinels(master, sentinels, address, tlsFactory(), verifiesHost);
         }
-        ClientContext context =
-                new ClientContext(
-                        Clock.SYSTEM, executor == null ? newExecutor() : executor, observer);
+        ClientContext context = new ClientContext(Clock.SYSTEM, executor, observer);
         Cluster cluster = new Cluster(context, settings, addresses, greeter);
         return new TetherLocks(context, cluster);
     }
@@ -217,15 +217,6 @@ public final class TetherLocksBuilder {
                         .flatMap(List::stream)
                         .anyMatch(Address::isTls);
         return isNeeded ? (SSLSocketFactory) SSLSocketFactory.getDefault() : null;
-    }
-
-    private static Executor newExecutor() {
-        return Executors.newCachedThreadPool(
-                run -> {
-                    Thread thread = new Thread(run, "tether-callback");
-                    thread.setDaemon(true);
-                    return thread;
-                });
     }
 
     /** P-CONN-3. */

@@ -9,14 +9,14 @@ import java.util.List;
  */
 public interface TetherObserver {
     /**
-     * A connection stands.
+     * A connection stands: it was greeted, and its server is of use.
      *
      * @param server host and port, or the path of a socket
      */
     default void connected(String server) {}
 
     /**
-     * A connection ended, or an attempt to open one failed.
+     * A connection ended, or an attempt to open one and to greet on it failed.
      *
      * @param why the failure of the attempt; of a connection that stood, {@code "ended"}
      */

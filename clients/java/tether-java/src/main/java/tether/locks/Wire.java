@@ -9,6 +9,7 @@ import java.net.Socket;
 import java.net.SocketTimeoutException;
 import java.net.StandardProtocolFamily;
 import java.net.UnixDomainSocketAddress;
+import java.net.UnknownHostException;
 import java.nio.ByteBuffer;
 import java.nio.channels.AsynchronousCloseException;
 import java.nio.channels.ClosedSelectorException;
@@ -18,7 +19,9 @@ import java.nio.channels.SocketChannel;
 import java.security.cert.CertPathValidatorException;
 import java.security.cert.CertificateException;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import javax.net.ssl.SSLException;
 import javax.net.ssl.SSLParameters;
 import javax.net.ssl.SSLSocket;
@@ -74,10 +77,15 @@ interface Wire extends AutoCloseable {
         }
     }
 
-    /** To the first address of the host's name that answers; they share the time (P-CONN-9). */
+    /**
+     * To the first address of the host's name that answers; they share the time that their search
+     * leaves (P-CONN-9).
+     */
     private static Socket connect(Address address, int within) throws IOException {
-        InetAddress[] found = InetAddress.getAllByName(address.host());
-        int share = Math.max(1, within / found.length); // 0 would be for ever.
+        long began = System.nanoTime();
+        InetAddress[] found = find(address.host(), within);
+        long left = within - TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - began);
+        int share = (int) Math.max(1, left / found.length); // 0 would be for ever.
         IOException last = null;
         for (InetAddress each : found) {
             Socket socket = new Socket();
@@ -90,6 +98,32 @@ interface Wire extends AutoCloseable {
             }
         }
         throw last;
+    }
+
+    /** The system's search has no time-out: a thread of its own waits for it. */
+    private static InetAddress[] find(String host, int within) throws IOException {
+        CompletableFuture<InetAddress[]> found = new CompletableFuture<>();
+        Thread thread = new Thread(() -> find(host, found), "tether-name");
+        thread.setDaemon(true);
+        thread.start();
+        try {
+            return found.orTimeout(within, TimeUnit.MILLISECONDS).join();
+        } catch (CompletionException error) {
+            if (error.getCause() instanceof UnknownHostException unknown) {
+                throw unknown;
+            }
+            throw error.getCause() instanceof TimeoutException
+                    ? new SocketTimeoutException("no address of the host in time")
+                    : new IOException(error.getCause());
+        }
+    }
+
+    private static void find(String host, CompletableFuture<InetAddress[]> found) {
+        try {
+            found.complete(InetAddress.getAllByName(host));
+        } catch (UnknownHostException | RuntimeException | Error error) {
+            found.completeExceptionally(error);
+        }
     }
 
     private static Socket shake(

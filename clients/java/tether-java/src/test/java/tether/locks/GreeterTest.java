@@ -20,6 +20,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -114,20 +115,39 @@ class GreeterTest {
         }
     }
 
-    /** In a program of its own, since names are those of a file only where Java begins with it. */
     private static void assertLocks(Path folder, TestServer server) throws Exception {
         Path names = Files.writeString(folder.resolve("hosts"), "127.0.0.2 two\n127.0.0.1 two\n");
-        Process process =
-                new ProcessBuilder(
-                                Path.of(System.getProperty("java.home"), "bin", "java").toString(),
-                                "-Djdk.net.hosts.file=" + names,
-                                "-cp",
-                                System.getProperty("java.class.path"),
-                                NamedHost.class.getName(),
-                                "redis://two:" + server.port)
-                        .redirectErrorStream(true)
-                        .start();
+        Process process = namedHost(names, "redis://two:" + server.port);
         String said = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
         assertEquals(0, process.waitFor(), said);
+    }
+
+    /** In a program of its own, since names are those of a file only where Java begins with it. */
+    private static Process namedHost(Path names, String uri) throws IOException {
+        return new ProcessBuilder(
+                        Path.of(System.getProperty("java.home"), "bin", "java").toString(),
+                        "-Djdk.net.hosts.file=" + names,
+                        "-cp",
+                        System.getProperty("java.class.path"),
+                        NamedHost.class.getName(),
+                        uri)
+                .redirectErrorStream(true)
+                .start();
+    }
+
+    /** Nobody writes into the pipe from which names are read: each look for one takes for ever. */
+    @Test
+    void aNameThatIsNotFoundInTimeIsOneAttempt(@TempDir Path folder) throws Exception {
+        Path names = folder.resolve("hosts");
+        assertEquals(0, new ProcessBuilder("mkfifo", names.toString()).start().waitFor());
+        Process process = namedHost(names, "redis://two:1");
+        try {
+            assertTrue(process.waitFor(20, TimeUnit.SECONDS), "it waits for the name");
+            String said =
+                    new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+            assertTrue(said.contains("UnreachableException: two:1: no address"), said);
+        } finally {
+            process.destroyForcibly();
+        }
     }
 }

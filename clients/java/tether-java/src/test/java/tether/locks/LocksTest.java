@@ -459,7 +459,14 @@ class LocksTest {
                         "redis://:sec/ret@host:6379",
                         "redis://me:6379/secret@host",
                         "redis://:secret@",
+                        "redis:sec-ret:6379",
+                        "redis:/3",
+                        "rediss:sec-ret",
                         "unix://:secret@/socket",
+                        "unix://sec/ret/socket",
+                        "unix:ret/socket",
+                        "unix://",
+                        "unix:",
                         "unix:///socket?db=secret")) {
             IllegalArgumentException unread =
                     assertThrows(IllegalArgumentException.class, () -> Address.of(uri), uri);
@@ -469,6 +476,9 @@ class LocksTest {
         }
         assertEquals("localhost", Address.of("redis:///3").host());
         assertEquals(3, Address.of("redis:///3").database());
+        assertEquals("/a/b", Address.of("unix:///a/b").path());
+        assertEquals("/a/b", Address.of("unix:/a/b").path());
+        assertEquals("/a/b", Address.of("unix://me:secret@localhost/a/b").path());
         assertEquals("::1", Address.of("redis://[::1]:1").host());
         assertEquals("s/e", Address.of("redis://:s%2Fe@host").password());
     }

@@ -8,7 +8,7 @@ final class NamedHost {
     private NamedHost() {}
 
     public static void main(String[] words) throws InterruptedException {
-        try (TetherLocks locks = TetherLocks.builder(words[0]).build();
+        try (TetherLocks locks = TetherLocks.builder(words[0]).name("named").build();
                 Hold hold = locks.lock("k").noWait().acquire()) {
             hold.checkServer();
         }

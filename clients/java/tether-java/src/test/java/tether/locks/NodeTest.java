@@ -260,7 +260,15 @@ class NodeTest {
     void anAttemptThatFailsAsItIsLeftIsNotFollowedByTwo() throws Exception {
         Loop none = new Loop("none"); // What is posted is run at once.
         none.end();
-        Node node = new Node(none, Clock.SYSTEM, settings(), this::find, null, new Nobody());
+        Node node =
+                new Node(
+                        none,
+                        Clock.SYSTEM,
+                        settings(),
+                        this::find,
+                        null,
+                        Thread::new,
+                        new Nobody());
         node.act(core -> core.acquire("a", new Ask(List.of("k"))));
         node.core.link.secret = "secret";
         node.core.link.fence = new Link.Fence(node.core.now, 1000, null);

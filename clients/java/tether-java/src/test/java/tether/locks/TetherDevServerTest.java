@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
 import java.net.Socket;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -91,5 +92,21 @@ class TetherDevServerTest {
                         () -> TetherDevServer.start(silent.toString(), Duration.ofMillis(500)));
         assertTrue(error.getMessage().contains(silent + ", devserver"), error.getMessage());
         assertTrue(error.getMessage().endsWith("said nothing for 500 ms"), error.getMessage());
+    }
+
+    /** As a framework does that stops what it has started when the JVM ends. */
+    @Test
+    void itIsClosedAsTheProgramEnds() throws Exception {
+        Process process =
+                new ProcessBuilder(
+                                Path.of(System.getProperty("java.home"), "bin", "java").toString(),
+                                "-cp",
+                                System.getProperty("java.class.path"),
+                                ClosingAtExit.class.getName())
+                        .redirectErrorStream(true)
+                        .start();
+        String said = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+        assertEquals("closed", said.strip());
+        assertEquals(0, process.waitFor());
     }
 }

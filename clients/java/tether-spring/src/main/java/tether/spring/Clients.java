@@ -46,7 +46,7 @@ final class Clients {
             builder =
                     TetherLocks.builder(
                             redis.url() != null
-                                    ? redis.url().replaceFirst("^redis://", scheme(redis))
+                                    ? url(redis)
                                     : uri(redis, redis.host() + ":" + redis.port()));
         }
         if (redis.ssl().isUsed() && redis.ssl().bundle() != null) {
@@ -62,6 +62,13 @@ final class Clients {
             builder.stopWithin(tether.stopWithin());
         }
         return builder.observer(new All(observers)).build();
+    }
+
+    /** To Spring Boot, who is named alone is a password; to tether-java, a user. */
+    private static String url(RedisProperties redis) {
+        return redis.url()
+                .replaceFirst("^redis://", scheme(redis))
+                .replaceFirst("^(rediss?://)([^:@/?#]+@)", "$1:$2");
     }
 
     private static String uri(RedisProperties redis, String place) {

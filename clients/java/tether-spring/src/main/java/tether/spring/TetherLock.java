@@ -8,12 +8,13 @@ import java.lang.annotation.Target;
 import org.springframework.core.Ordered;
 
 /**
- * The method runs under a lock. It is called through Spring's proxy, so not by other methods of its
- * own object.
+ * The method runs under a lock, and so does each method that overrides or implements it. It is
+ * called through Spring's proxy, so not by other methods of its own object.
  *
  * <p>It throws {@link tether.locks.TakenException} if another has the lock still when the time to
  * wait is over, and {@link tether.locks.LostException} at its end if the lock was lost meanwhile:
- * it was not protected to its end.
+ * it was not protected to its end. If its thread is interrupted as it waits for the lock, it throws
+ * {@link InterruptedException} if it declares that, and else {@link LockInterruptedException}.
  *
  * <p>The lock is released when the method returns. So a method that returns a future, a stage or a
  * publisher, and a suspending function of Kotlin, is refused: Spring cannot make its bean, or the

@@ -13,6 +13,7 @@ import org.springframework.core.annotation.AnnotatedElementUtils;
 import org.springframework.expression.EvaluationContext;
 import org.springframework.expression.common.TemplateParserContext;
 import org.springframework.expression.spel.standard.SpelExpressionParser;
+import org.springframework.util.ReflectionUtils;
 import tether.locks.Hold;
 import tether.locks.LockRequest;
 import tether.locks.TetherLocks;
@@ -35,15 +36,30 @@ final class TetherLockInterceptor implements MethodInterceptor {
         if (lock == null) {
             return invocation.proceed();
         }
-        LockRequest request = locks.get().lock(name(lock, method, invocation));
+        String name = name(lock, method, invocation);
+        LockRequest request = locks.get().lock(name);
         if (!lock.waitAtMost().isEmpty()) {
             request = request.waitAtMost(DurationStyle.detectAndParse(lock.waitAtMost()));
         }
         if (!lock.lease().isEmpty()) {
             request = request.lease(DurationStyle.detectAndParse(lock.lease()));
         }
-        try (Hold hold = request.acquire()) {
+        try (Hold hold = acquire(request, name, invocation.getMethod())) {
             return invocation.proceed();
+        }
+    }
+
+    /** {@code called}: the proxy may throw only what this method declares. */
+    private static Hold acquire(LockRequest request, String name, Method called)
+            throws InterruptedException {
+        try {
+            return request.acquire();
+        } catch (InterruptedException interrupted) {
+            if (ReflectionUtils.declaresException(called, InterruptedException.class)) {
+                throw interrupted;
+            }
+            Thread.currentThread().interrupt();
+            throw new LockInterruptedException(name, interrupted);
         }
     }
 

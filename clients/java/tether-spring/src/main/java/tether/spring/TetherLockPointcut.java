@@ -14,8 +14,9 @@ import org.springframework.core.KotlinDetector;
 import org.springframework.core.ReactiveAdapterRegistry;
 
 /**
- * Methods that are annotated with {@link TetherLock}. One that may return before its work is done
- * is an error: the lock would be released meanwhile. Spring asks when it makes the proxy of a
+ * Methods that are annotated with {@link TetherLock}, also in a superclass or an interface: a
+ * class's proxy is asked for the method that overrides it. One that may return before its work is
+ * done is an error: the lock would be released meanwhile. Spring asks when it makes the proxy of a
  * class, and when a method of an interface's proxy is first called.
  */
 final class TetherLockPointcut extends StaticMethodMatcherPointcut {
@@ -26,7 +27,7 @@ final class TetherLockPointcut extends StaticMethodMatcherPointcut {
 
     TetherLockPointcut() {
         AnnotationMatchingPointcut pointcut =
-                AnnotationMatchingPointcut.forMethodAnnotation(TetherLock.class);
+                new AnnotationMatchingPointcut(null, TetherLock.class, true);
         setClassFilter(pointcut.getClassFilter());
         annotated = pointcut.getMethodMatcher();
     }

@@ -2,10 +2,12 @@ package tether.spring;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import javax.net.ssl.SSLContext;
@@ -83,6 +85,41 @@ class ClientsTest {
         assertEquals(List.of("mine"), bundles);
         RedisProperties.Ssl disabled = new RedisProperties.Ssl(false, "mine");
         assertBeginsWith('*', port -> redis(null, host, port, disabled, null));
+    }
+
+    /** What a client says first that has this URL. */
+    private String hello(String url) throws Exception {
+        RedisProperties.Ssl none = new RedisProperties.Ssl(null, null);
+        try (ServerSocket listener = new ServerSocket(0, 1, InetAddress.getByName("127.0.0.1"))) {
+            String place = "127.0.0.1:" + listener.getLocalPort();
+            TetherLocks locks = client(redis(url.replace("HERE", place), null, 0, none, null));
+            locks.lock("k").noWait().acquireAsync();
+            byte[] said = new byte[1000];
+            int count;
+            try (Socket socket = listener.accept()) {
+                count = socket.getInputStream().read(said);
+            }
+            locks.close();
+            return String.join(
+                    " ",
+                    new String(said, 0, count, StandardCharsets.UTF_8)
+                            .replaceAll("[*$]\\d+\r\n", "")
+                            .split("\r\n"));
+        }
+    }
+
+    /** As Spring Boot has them: who is named alone is a password. */
+    @Test
+    void theCredentialsOfAUrlAreThoseOfSpringBoot() throws Exception {
+        assertBegins("HELLO 3 CLIENT", hello("redis://HERE"));
+        assertBegins("HELLO 3 AUTH default secret CLIENT", hello("redis://secret@HERE"));
+        assertBegins("HELLO 3 AUTH default sec/ret CLIENT", hello("redis://sec%2Fret@HERE/1"));
+        assertBegins("HELLO 3 AUTH default secret CLIENT", hello("redis://:secret@HERE"));
+        assertBegins("HELLO 3 AUTH me secret CLIENT", hello("redis://me:secret@HERE"));
+    }
+
+    private static void assertBegins(String expected, String said) {
+        assertTrue(said.startsWith(expected), said);
     }
 
     @Test
