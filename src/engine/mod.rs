@@ -308,8 +308,7 @@ impl Engine {
     /// engine does not know which owners live. O(holders).
     pub fn is_orphaned(&self, key: Key<'_>) -> bool {
         let held = self.keys.find_held(key);
-        let held = held.filter(|_| !self.is_replica && !self.loading);
-        held.is_some_and(|held| self.living_holds(held).next().is_none())
+        held.is_some_and(|held| self.is_left_behind(held))
     }
 
     /// The connections that hold this key, oldest hold first; a connection occurs once per label. O(holders).

@@ -130,6 +130,12 @@ impl Engine {
         holds.filter(|hold| self.is_living(*hold))
     }
 
+    /// Whether no hold of a key counts. False on a replica and while loading, where the engine does not know which owners live.
+    /// O(holders).
+    pub(in crate::engine) fn is_left_behind(&self, key: Id<HeldKey>) -> bool {
+        !self.is_replica && !self.loading && self.living_holds(key).next().is_none()
+    }
+
     /// Whether a hold counts: its owner is a connection, or a session within its grace, and no flush deleted its key. O(1).
     pub(in crate::engine) fn is_living(&self, hold: Id<Hold>) -> bool {
         let Hold { key, client, .. } = self.holds[hold];

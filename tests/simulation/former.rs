@@ -21,6 +21,12 @@ pub struct Server {
     pub orders: Vec<Effect>,
 }
 
+/// One replica is to acknowledge a grant, within a second.
+const ONE_REPLICA: AskedAcks = AskedAcks {
+    replicas: NonZeroU32::MIN,
+    timeout_ms: 1000,
+};
+
 pub fn key(name: &'static str) -> Key<'static> {
     let (db, name) = (Db(0), name.as_bytes());
     Key { db, name }
@@ -240,15 +246,11 @@ impl Server {
     /// Is granted a lock that a replica is to acknowledge.
     fn acquire_pending(&mut self, number: u64, key: Key<'_>, wait: Option<Wait>) {
         let state = KeyState::Absent;
-        let acks = AskedAcks {
-            replicas: NonZeroU32::MIN,
-            timeout_ms: 1000,
-        };
         self.tell(Event::Acquire(Acquire {
             client: client(number),
             seen: &[KeySnapshot { key, state }],
             terms: Terms {
-                acks: Some(acks),
+                acks: Some(ONE_REPLICA),
                 ..Terms::of(LOCK)
             },
             value: b"",
@@ -1228,12 +1230,8 @@ fn a_withdrawn_grant_is_freed_on_replicas() {
     server.start(1, 1);
     server.acquire(9, "a", Mode::Shared);
     server.tell(Event::Replicas { count: 1 });
-    let acks = AskedAcks {
-        replicas: NonZeroU32::MIN,
-        timeout_ms: 1000,
-    };
     let terms = Terms {
-        acks: Some(acks),
+        acks: Some(ONE_REPLICA),
         ..Terms::of(Mode::Shared)
     };
     let pending = server.ask(1, "a", KeyState::Lock, terms);
@@ -1702,10 +1700,7 @@ fn grants_of_a_renamed_key_are_withdrawn_in_slices() {
         let label = grant.to_string();
         let terms = Terms {
             label: label.as_bytes(),
-            acks: Some(AskedAcks {
-                replicas: NonZeroU32::MIN,
-                timeout_ms: 1000,
-            }),
+            acks: Some(ONE_REPLICA),
             ..Terms::of(Mode::Shared)
         };
         let state = match grant {
@@ -1826,10 +1821,7 @@ fn grants_of_many_keys_are_withdrawn_in_slices() {
         let label = grant.to_string();
         let terms = Terms {
             label: label.as_bytes(),
-            acks: Some(AskedAcks {
-                replicas: NonZeroU32::MIN,
-                timeout_ms: 1000,
-            }),
+            acks: Some(ONE_REPLICA),
             ..Terms::of(LOCK)
         };
         server.queue(1, &free(&names), terms, None);

@@ -58,9 +58,7 @@ impl Engine {
             self.set_state(name, KeyState::Other, effects);
         }
         if let Some(held) = self.keys.find_held(key) {
-            // A replica, and who is loading, does not know which owners live.
-            let is_known = !self.is_replica && !self.loading && !self.keys[held].held().is_lock();
-            if is_known && self.living_holds(held).next().is_none() {
+            if self.is_left_behind(held) && !self.keys[held].held().is_lock() {
                 self.note_given_away(held);
             }
             self.lose(held, by, Loss::Overwritten, effects);
