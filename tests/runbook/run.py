@@ -493,6 +493,11 @@ def test_the_module_is_removed():
         server.say(f"SET {odd} value")
         assert server.say("SETTP lock ann") == 1
         eventually("the end of the lock", lambda: server.say("EXISTS lock") == 0)
+        elsewhere = server.connect()
+        elsewhere.run("SELECT 3")
+        elsewhere.run("LOCK.ACQUIRE report")
+        assert "report" not in Operator(server).run("tether ls"), "it sees all databases: the page need not forbid it"
+        elsewhere.run("LOCK.RELEASE report")
         if re.search("redis_version:7.0", server.say("INFO server")) and "valkey_version" not in server.say("INFO server"):
             port = free_port()
             operator = Operator(server, {"6390": port})
