@@ -14,7 +14,7 @@
 # counts if it fails each time with, and never without. Without the module all of it runs as well, unless --short is given:
 # there only what failed.
 #
-# The suites' sources come by scripts/servers.sh. KEEP=folder keeps all that was printed.
+# The suites' sources come by scripts/servers.sh. KEEP=folder keeps all that was printed (its path has no blanks).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -62,9 +62,18 @@ attempt() {
     sed -n 's/^\[ok\]: \(.*\) ([0-9]* ms)$/\1/p' "$log" | sort > "$log.ok"
     {
         sed -n 's/^\[err\]: \(.*\) in tests\/.*/\1/p' "$log"
-        # Where a test hangs, the suite gives up the file with [TIMEOUT], and says all the same which tests failed before.
-        grep -q 'All tests passed\|The following tests failed' "$log" && ! grep -q '^\[TIMEOUT\]' "$log" || echo "the file as a whole"
+        is_whole "$log" "$way" || echo "the file as a whole"
     } | sort -u > "$log.bad"
+}
+
+# is_whole LOG WAY: whether each test of the file was run. Where a test hangs, the suite gives up the file with [TIMEOUT], and where
+# a server does not start, with an [err] that names no test; it says all the same which tests failed. Only for `external` may a
+# file have no tests.
+is_whole() {
+    grep -q 'All tests passed\|The following tests failed' "$1" || return 1
+    ! grep -q '^\[TIMEOUT\]' "$1" || return 1
+    ! grep '^\[err\]: ' "$1" | grep -qv ' in tests/' || return 1
+    [ "$2" = external ] || [ -s "$1.ok" ]
 }
 
 # Waits until the server answers; with the module, somebody comes who watches. (Nobody is granted anything: replicas and
@@ -161,8 +170,10 @@ prepare() {
         cp -r "$source/." "$WORK/$tree"
         programs "$WORK/$tree/src" "$PWD/.servers/$NAME"
     done
+    # The suites take a line of a configuration apart at its blanks, and write a quoted word in braces.
+    ln -sf "$MODULE" "$WORK/libtether.so"
     for config in "$WORK"/with.*/tests/assets/{default,minimal,minimal-cluster}.conf; do
-        [ ! -e "$config" ] || printf '\nloadmodule "%s"\n' "$MODULE" >> "$config"
+        [ ! -e "$config" ] || printf '\nloadmodule %s\n' "$WORK/libtether.so" >> "$config"
     done
 }
 
