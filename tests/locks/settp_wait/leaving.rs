@@ -15,6 +15,16 @@ fn two_in_line() -> (Server, Client, Client, i64, Client) {
     (server, owner, first, id, second)
 }
 
+/// Two commands in one turn of the server's event loop; all replies.
+fn run_both(client: &mut Client, [first, second]: [&str; 2], in_transaction: bool) -> Vec<Frame> {
+    let commands: &[_] = match in_transaction {
+        true => &["MULTI", first, second, "EXEC"],
+        false => &[first, second],
+    };
+    client.pipeline(commands);
+    client.read_replies(commands.len())
+}
+
 #[test]
 fn a_waiter_that_dies_is_skipped() {
     for death in ["close", "reset", "kill"] {
@@ -161,11 +171,7 @@ fn client_unblock_of_a_granted_one_ends_no_server_without_private_functions() {
         let id = first.id();
         queue(&server, &mut first, "SETTP k first WAIT 0");
         let unblock = format!("CLIENT UNBLOCK {id} TIMEOUT");
-        match in_transaction {
-            true => owner.pipeline(&["MULTI", deed, &unblock, "EXEC"]),
-            false => owner.pipeline(&[deed, &unblock]),
-        }
-        let replies = owner.read_replies(if in_transaction { 4 } else { 2 });
+        let replies = run_both(&mut owner, [deed, &unblock], in_transaction);
         // It was granted, or it was unblocked first, and has nothing.
         match first.read_reply() == int(1) {
             true => assert_eq!(holders(&server, "k"), [id], "{deed}: {replies:?}"),
@@ -194,11 +200,7 @@ fn one_that_is_told_an_error_instead_of_its_grant_does_not_have_the_key() {
             _ => (&mut owner, deed.to_string()),
         };
         let unblock = format!("CLIENT UNBLOCK {id} ERROR");
-        match in_transaction {
-            true => doer.pipeline(&["MULTI", &deed, &unblock, "EXEC"]),
-            false => doer.pipeline(&[&deed, &unblock]),
-        }
-        doer.read_replies(if in_transaction { 4 } else { 2 });
+        run_both(doer, [&deed, &unblock], in_transaction);
         match first.read_reply() {
             Frame::Error(_) => {
                 assert_eq!(second.read_reply(), int(1), "{deed}");
