@@ -346,12 +346,14 @@ impl Clients {
 
 impl ops::Index<Id<Client>> for Clients {
     type Output = Client;
+    #[inline]
     fn index(&self, id: Id<Client>) -> &Client {
         &self.records[id]
     }
 }
 
 impl ops::IndexMut<Id<Client>> for Clients {
+    #[inline]
     fn index_mut(&mut self, id: Id<Client>) -> &mut Client {
         &mut self.records[id]
     }

@@ -523,12 +523,14 @@ impl Holds {
 
 impl ops::Index<Id<Hold>> for Holds {
     type Output = Hold;
+    #[inline]
     fn index(&self, id: Id<Hold>) -> &Hold {
         &self.all[id]
     }
 }
 
 impl ops::IndexMut<Id<Hold>> for Holds {
+    #[inline]
     fn index_mut(&mut self, id: Id<Hold>) -> &mut Hold {
         &mut self.all[id]
     }

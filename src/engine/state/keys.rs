@@ -747,12 +747,14 @@ impl Cursor {
 
 impl ops::Index<Id<HeldKey>> for Keys {
     type Output = HeldKey;
+    #[inline]
     fn index(&self, id: Id<HeldKey>) -> &HeldKey {
         &self.held[id]
     }
 }
 
 impl ops::IndexMut<Id<HeldKey>> for Keys {
+    #[inline]
     fn index_mut(&mut self, id: Id<HeldKey>) -> &mut HeldKey {
         &mut self.held[id]
     }
@@ -760,12 +762,14 @@ impl ops::IndexMut<Id<HeldKey>> for Keys {
 
 impl ops::Index<Id<Name>> for Keys {
     type Output = Name;
+    #[inline]
     fn index(&self, id: Id<Name>) -> &Name {
         &self.names[id]
     }
 }
 
 impl ops::IndexMut<Id<Name>> for Keys {
+    #[inline]
     fn index_mut(&mut self, id: Id<Name>) -> &mut Name {
         &mut self.names[id]
     }

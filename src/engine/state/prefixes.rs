@@ -370,12 +370,14 @@ impl Prefixes {
 
 impl ops::Index<Id<PrefixWatch>> for Prefixes {
     type Output = PrefixWatch;
+    #[inline]
     fn index(&self, id: Id<PrefixWatch>) -> &PrefixWatch {
         &self.watches[id]
     }
 }
 
 impl ops::IndexMut<Id<PrefixWatch>> for Prefixes {
+    #[inline]
     fn index_mut(&mut self, id: Id<PrefixWatch>) -> &mut PrefixWatch {
         &mut self.watches[id]
     }

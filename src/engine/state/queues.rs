@@ -306,6 +306,7 @@ impl Queues {
 
 impl ops::Index<Id<Waiter>> for Queues {
     type Output = Waiter;
+    #[inline]
     fn index(&self, id: Id<Waiter>) -> &Waiter {
         &self.waiters[id]
     }

@@ -142,7 +142,7 @@ impl Watches {
 
     /// Panics unless the invariant holds. O(everything).
     pub fn check(&self, keys: &Keys, clients: &Clients) {
-        let mut pairs = std::collections::HashSet::new();
+        let mut pairs = hashbrown::HashSet::new();
         let (mut watched_keys, mut watched_bytes) = (0, 0);
         for (name, record) in keys.all_names() {
             if !record.watchers.is_empty() {

@@ -22,6 +22,7 @@ pub struct Id<T> {
 }
 
 impl<T> Id<T> {
+    #[inline]
     fn new(slot: usize, generation: u32) -> Self {
         let number = (slot + 1) << generation::BITS;
         let number = u32::try_from(number).expect("fewer than 2^32 records") | generation;
@@ -32,11 +33,13 @@ impl<T> Id<T> {
     }
 
     /// Never 0.
+    #[inline]
     pub fn number(self) -> u32 {
         self.number.get()
     }
 
     /// None for 0.
+    #[inline]
     pub fn of_number(number: u32) -> Option<Self> {
         let number = NonZeroU32::new(number)?;
         let of = PhantomData;
@@ -44,34 +47,40 @@ impl<T> Id<T> {
     }
 
     /// For [`Arena::at`].
+    #[inline]
     pub fn slot(self) -> usize {
         (self.number.get() >> generation::BITS) as usize - 1
     }
 }
 
 impl<T> Clone for Id<T> {
+    #[inline]
     fn clone(&self) -> Self {
         *self
     }
 }
 impl<T> Copy for Id<T> {}
 impl<T> PartialEq for Id<T> {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         self.number == other.number
     }
 }
 impl<T> Eq for Id<T> {}
 impl<T> PartialOrd for Id<T> {
+    #[inline]
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 impl<T> Ord for Id<T> {
+    #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         self.number.cmp(&other.number)
     }
 }
 impl<T> Hash for Id<T> {
+    #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.number.hash(state);
     }
@@ -111,10 +120,12 @@ struct Chunk {
 }
 
 impl Chunk {
+    #[inline]
     fn is_full(&self) -> bool {
         self.free.is_empty() && usize::from(self.used) == CHUNK
     }
 
+    #[inline]
     fn is_empty(&self) -> bool {
         self.free.len() == usize::from(self.used)
     }
@@ -135,6 +146,7 @@ impl<T> Default for Arena<T> {
 }
 
 impl<T> Arena<T> {
+    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
@@ -188,6 +200,7 @@ impl<T> Arena<T> {
     }
 
     /// O(1). May free a chunk.
+    #[inline]
     pub fn remove(&mut self, id: Id<T>) -> T {
         let record = self.slot_mut(id).and_then(Option::take);
         let record = record.expect("an id names a record");
@@ -232,6 +245,7 @@ impl<T> Arena<T> {
     }
 
     /// Every record with its id, in slot order.
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
         let chunks = self.slots.iter().zip(&self.chunks).enumerate();
         chunks.flat_map(move |(number, (slots, chunk))| {
@@ -251,12 +265,14 @@ impl<T> Arena<T> {
     }
 
     /// The id of the record in a slot, if any. O(1).
+    #[inline]
     pub fn at(&self, slot: usize) -> Option<Id<T>> {
         let slots = self.slots.get(slot / CHUNK)?.as_ref()?;
         slots[slot % CHUNK].as_ref().map(|_| self.id_at(slot))
     }
 
     /// The next slot to visit; skips chunks that are not allocated. O(1).
+    #[inline]
     pub fn next_slot(&self, slot: usize) -> usize {
         match self.slots.get(slot / CHUNK) {
             Some(Some(_)) => slot + 1,
@@ -264,6 +280,7 @@ impl<T> Arena<T> {
         }
     }
 
+    #[inline]
     fn id_at(&self, slot: usize) -> Id<T> {
         Id::new(slot, self.generations.at(slot))
     }
@@ -286,6 +303,7 @@ impl<T> Arena<T> {
         );
     }
 
+    #[inline]
     fn slot_mut(&mut self, id: Id<T>) -> Option<&mut Option<T>> {
         self.check_generation(id);
         let slots = self.slots[id.slot() / CHUNK].as_mut()?;
@@ -300,6 +318,7 @@ fn empty_slots<T>() -> Box<[Option<T>; CHUNK]> {
 
 impl<T> Index<Id<T>> for Arena<T> {
     type Output = T;
+    #[inline]
     fn index(&self, id: Id<T>) -> &T {
         self.check_generation(id);
         let slots = self.slots[id.slot() / CHUNK].as_ref();
@@ -309,6 +328,7 @@ impl<T> Index<Id<T>> for Arena<T> {
 }
 
 impl<T> IndexMut<Id<T>> for Arena<T> {
+    #[inline]
     fn index_mut(&mut self, id: Id<T>) -> &mut T {
         let record = self.slot_mut(id).and_then(Option::as_mut);
         record.expect("an id names a record")

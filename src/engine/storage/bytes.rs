@@ -24,6 +24,7 @@ enum Storage {
 }
 
 impl From<&[u8]> for Bytes {
+    #[inline]
     fn from(given: &[u8]) -> Self {
         let mut bytes = [0; INLINE_CAPACITY];
         Bytes(match bytes.get_mut(..given.len()) {
@@ -38,6 +39,7 @@ impl From<&[u8]> for Bytes {
 }
 
 impl From<Box<[u8]>> for Bytes {
+    #[inline]
     fn from(given: Box<[u8]>) -> Self {
         Bytes(Storage::Boxed(given))
     }
@@ -51,6 +53,7 @@ impl Default for Bytes {
 
 impl Deref for Bytes {
     type Target = [u8];
+    #[inline]
     fn deref(&self) -> &[u8] {
         match &self.0 {
             Storage::Inline { length, bytes } => &bytes[..usize::from(*length)],
@@ -60,6 +63,7 @@ impl Deref for Bytes {
 }
 
 impl PartialEq for Bytes {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         **self == **other
     }

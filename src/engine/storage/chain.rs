@@ -20,6 +20,7 @@ impl<T> Default for Link<T> {
 
 impl<T> Link<T> {
     /// Whether the record is in the chain.
+    #[inline]
     pub fn is_linked(&self) -> bool {
         self.next.is_some()
     }
@@ -45,19 +46,23 @@ impl<T, const N: usize> Default for Chain<T, N> {
 }
 
 impl<T: Chained<N>, const N: usize> Chain<T, N> {
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.head.is_none()
     }
 
+    #[inline]
     pub fn head(&self) -> Option<Id<T>> {
         self.head
     }
 
+    #[inline]
     pub fn tail(&self, arena: &Arena<T>) -> Option<Id<T>> {
         self.head.and_then(|head| arena[head].link().prev)
     }
 
     /// The record before this one. O(1).
+    #[inline]
     pub fn before(&self, arena: &Arena<T>, id: Id<T>) -> Option<Id<T>> {
         let prev = arena[id].link().prev;
         prev.filter(|_| self.head != Some(id))
@@ -98,11 +103,13 @@ impl<T: Chained<N>, const N: usize> Chain<T, N> {
     }
 
     /// From the head to the tail.
+    #[inline]
     pub fn iter<'a>(&self, arena: &'a Arena<T>) -> impl Iterator<Item = Id<T>> + use<'a, T, N> {
         self.iter_after(arena, None)
     }
 
     /// From the record after `last` to the tail; without one, from the head.
+    #[inline]
     pub fn iter_after<'a>(
         &self,
         arena: &'a Arena<T>,

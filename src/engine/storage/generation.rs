@@ -15,11 +15,13 @@ impl Generations {
         self.0.resize(self.0.len() + count, 0);
     }
 
+    #[inline]
     pub fn at(&self, slot: usize) -> u32 {
         self.0[slot].into()
     }
 
     /// The slot's record was removed.
+    #[inline]
     pub fn end(&mut self, slot: usize) {
         self.0[slot] = (self.0[slot] + 1) % (1 << BITS);
     }

@@ -29,15 +29,18 @@ impl<T> Default for Index<T> {
 }
 
 impl<T> Index<T> {
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
 
+    #[inline]
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
     /// O(1).
+    #[inline]
     pub fn find(&self, key: impl Hash, is_it: impl Fn(Id<T>) -> bool) -> Option<Id<T>> {
         match self.is_empty() {
             true => None,
@@ -46,11 +49,13 @@ impl<T> Index<T> {
     }
 
     /// Inserts an id that is not there yet. Amortised O(1).
+    #[inline]
     pub fn insert(&mut self, key: impl Hash, id: Id<T>) {
         self.insert_hashed(self.hash(key), id);
     }
 
     /// Returns whether the id was there. O(1). See [`LARGE`].
+    #[inline]
     pub fn remove(&mut self, key: impl Hash, id: Id<T>) -> bool {
         !self.is_empty() && self.remove_hashed(self.hash(key), id)
     }
@@ -58,11 +63,13 @@ impl<T> Index<T> {
     // ---- for a caller that keeps a hash, and uses it for two tables ----
 
     /// Folded to the 32 bits that an entry keeps.
+    #[inline]
     pub fn hash(&self, key: impl Hash) -> u32 {
         let hash = self.hasher.hash_one(key);
         (hash ^ (hash >> 32)) as u32
     }
 
+    #[inline]
     pub fn find_hashed(&self, hash: u32, is_it: impl Fn(Id<T>) -> bool) -> Option<Id<T>> {
         self.table
             .find(spread(hash), |entry| entry.hash == hash && is_it(entry.id))
@@ -105,6 +112,7 @@ pub(in crate::engine) fn take<K: Hash + Eq, V>(
 
 /// The table takes a slot from the hash's low bits and a tag from the high ones, which an entry does not keep: Fibonacci
 /// hashing fills them again.
+#[inline]
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }

@@ -15,12 +15,14 @@ unsafe impl<T> Sync for MainThread<T> {}
 static MAIN_THREAD: AtomicUsize = AtomicUsize::new(0);
 
 /// The id of the current thread. Allocates nothing, so it may be called in a crash.
+#[inline]
 fn this_thread() -> usize {
     // SAFETY: takes nothing, and cannot fail.
     unsafe { libc::pthread_self() as usize }
 }
 
 /// Whether this is the main thread. Only crash reports come from other threads.
+#[inline]
 pub fn is_main_thread() -> bool {
     MAIN_THREAD.load(Ordering::Relaxed) == this_thread()
 }

@@ -63,15 +63,18 @@ thread_local! {
 
 #[cfg(debug_assertions)]
 impl Borrow {
+    #[inline]
     fn begins() -> Self {
         COUNT.set(COUNT.get() + 1);
         Borrow
     }
 
+    #[inline]
     fn is_none() -> bool {
         COUNT.get() == 0
     }
 
+    #[inline]
     fn is_no_matter() -> AtEnd<impl FnMut()> {
         let count = COUNT.replace(0);
         at_end(move || COUNT.set(count))
@@ -80,6 +83,7 @@ impl Borrow {
 
 #[cfg(debug_assertions)]
 impl Drop for Borrow {
+    #[inline]
     fn drop(&mut self) {
         COUNT.set(COUNT.get() - 1);
     }

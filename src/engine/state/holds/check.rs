@@ -14,7 +14,7 @@ impl Holds {
         for key in keys.all_held() {
             let record = &keys[key];
             let holds: Vec<_> = record.holds.iter(&self.all).collect();
-            let mut owners = std::collections::HashSet::new();
+            let mut owners = hashbrown::HashSet::new();
             let mut taken = 0;
             for (place, id) in holds.iter().enumerate() {
                 let hold = &self.all[*id];
@@ -51,7 +51,7 @@ impl Holds {
         }
         assert_eq!((chained, counted), (self.len(), self.len()));
         let extras = self.all.iter().filter_map(|(_, hold)| hold.header.extra());
-        let extras: std::collections::HashSet<_> = extras.collect();
+        let extras: hashbrown::HashSet<_> = extras.collect();
         assert_eq!(extras.len(), self.extras.len());
         let mut named = 0;
         for ((client, task), chain) in &self.tasks {
