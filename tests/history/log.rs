@@ -34,23 +34,32 @@ struct Entry(Vec<Frame>);
 
 /// The latest come first.
 fn entries_since(observer: &mut Client, id: i64) -> Vec<Entry> {
-    let question = format!("LOCK.LOG SINCE {id} COUNT 100000");
-    let entries = observer.run(question.as_str()).items();
+    entries(&observer.run(&question(id)))
+}
+
+fn question(since: i64) -> String {
+    format!("LOCK.LOG SINCE {since} COUNT 100000")
+}
+
+fn entries(reply: &Frame) -> Vec<Entry> {
+    let entries = reply.items();
     entries.iter().map(|entry| Entry(entry.items())).collect()
 }
 
 /// The ids of those that this user is shown.
 fn shown_to(observer: &mut Client, user: &str, since: i64) -> Vec<i64> {
-    observer.run(["AUTH", user, ""]);
-    let entries = entries_since(observer, since);
-    observer.run(["AUTH", "default", ""]);
-    entries.iter().map(|entry| entry.number("id")).collect()
+    observer.send(["AUTH", user, ""]);
+    observer.send(&question(since));
+    observer.send(["AUTH", "default", ""]);
+    let shown = entries(&observer.read_replies(3)[1]);
+    shown.iter().map(|entry| entry.number("id")).collect()
 }
 
 impl Entry {
     fn get(&self, name: &str) -> &Frame {
         let mut pairs = self.0.chunks_exact(2);
-        let found = pairs.find(|pair| pair[0].text() == name);
+        let found =
+            pairs.find(|pair| matches!(&pair[0], Frame::Bulk(field) if field == name.as_bytes()));
         &found.unwrap_or_else(|| panic!("no {name} in {self:?}"))[1]
     }
 
@@ -181,9 +190,11 @@ impl Compared {
         world: &World,
         tokens: &mut Tokens,
     ) -> Result<(), String> {
+        // Both have the first ones first.
+        let mut entries = entries.iter();
         for (id, at) in &self.open {
             let ending = &world.endings[*at];
-            let entry = entries.iter().find(|entry| entry.number("id") == *id);
+            let entry = entries.find(|entry| entry.number("id") == *id);
             let Some(entry) = entry else {
                 return Err(format!("entry {id} is gone, of {ending:?}"));
             };

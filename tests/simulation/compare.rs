@@ -301,9 +301,12 @@ impl Trial {
     /// Why holds ended, as it is counted and as the log has it.
     fn compare_reasons(&self) -> Result<(), String> {
         let engine = &self.machine.engine;
-        let counted = by_reason(Loss::ALL.into_iter().zip(engine.totals().lost_by));
-        let entries = self.machine.losses.iter().map(|entry| &entry.lost);
-        let logged = by_reason(entries.map(|lost| (lost.why, lost.count)));
+        let counted = by_reason(engine.totals().lost_by);
+        let mut logged = [0; Loss::ALL.len()];
+        for entry in self.machine.losses.iter() {
+            logged[entry.lost.why as usize] += entry.lost.count;
+        }
+        let logged = by_reason(logged);
         for (at, names) in REASONS.iter().enumerate() {
             let expected = self.world.totals.reasons[at];
             let (counted, logged) = (counted[at], logged[at]);
@@ -350,10 +353,10 @@ impl Trial {
     }
 }
 
-/// How many there are of each reason; for others the model has no count.
-fn by_reason(losses: impl Iterator<Item = (Loss, u64)>) -> [u64; REASONS.len()] {
+/// How many there are of each reason, of so many of each [`Loss`]; for others the model has no count.
+fn by_reason(losses: [u64; Loss::ALL.len()]) -> [u64; REASONS.len()] {
     let mut counts = [0; REASONS.len()];
-    for (loss, count) in losses.filter(|(_, count)| *count > 0) {
+    for (loss, count) in Loss::ALL.into_iter().zip(losses) {
         let mut reasons = REASONS.iter();
         if let Some(at) = reasons.position(|names| names.contains(&loss.name())) {
             counts[at] += count;

@@ -6,6 +6,7 @@ use crate::model::endings::Ending;
 use crate::model::world::REASONS;
 use crate::trial::Trial;
 use crate::words::key_of;
+use std::cmp::Reverse;
 use tether::engine::Loss;
 use tether::policy::losses::Entry;
 
@@ -72,10 +73,12 @@ impl Trial {
 
     fn compare_next_holders(&mut self) -> Result<(), String> {
         let mut open = std::mem::take(&mut self.logged.open);
+        // The latest first, as in the log, which is so gone through once.
+        open.sort_unstable_by_key(|(id, _)| Reverse(*id));
+        let mut log = self.machine.losses.iter();
         let mut wrong = None;
         open.retain(|(id, at)| {
             let ending = &self.world.endings[*at];
-            let mut log = self.machine.losses.iter();
             let entry = log
                 .find(|entry| entry.id == *id)
                 .expect("the log is long enough");
