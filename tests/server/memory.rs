@@ -168,20 +168,6 @@ fn assert_comes_back(server: &Server, what: &str, have: impl FnOnce()) {
     eventually_used(server, before, what);
 }
 
-/// Sends many commands, and reads as many replies.
-fn call_all(client: &mut Client, commands: impl Iterator<Item = String>) -> Vec<Frame> {
-    let commands: Vec<_> = commands.collect();
-    let send = |batch: &[String]| {
-        let bytes: Vec<_> = batch.iter().flat_map(|one| encode(one.as_str())).collect();
-        client.send_bytes(&bytes);
-        batch
-            .iter()
-            .map(|_| client.read_reply())
-            .collect::<Vec<_>>()
-    };
-    commands.chunks(500).flat_map(send).collect()
-}
-
 #[test]
 fn a_hundred_thousand_waits_at_once_are_forgotten_when_they_are_over() {
     let server = Server::with(&["tether.max-keys-per-client 1000000"]).over_tcp();
@@ -190,7 +176,7 @@ fn a_hundred_thousand_waits_at_once_are_forgotten_when_they_are_over() {
         let (mut holder, mut waiter) = (server.resp3(), server.resp3());
         holder.run("LOCK.ACQUIRE a");
         let wait = |n| format!("LOCK.ACQUIRE a OWNER {n} WAIT 0 PUSH");
-        let replies = call_all(&mut waiter, (0..many).map(wait));
+        let replies = waiter.run_many((0..many).map(wait));
         assert!(replies.iter().all(|reply| *reply == Frame::Null));
         waiter.reset();
         holder.reset();
@@ -204,7 +190,7 @@ fn a_hundred_thousand_semaphores_at_once_are_forgotten_when_they_are_over() {
     assert_comes_back(&server, "semaphores", || {
         let mut client = server.resp3();
         let acquire = |n| format!("LOCK.ACQUIRE a:{n} PERMITS 1 OF 2");
-        call_all(&mut client, (0..many).map(acquire));
+        client.run_many((0..many).map(acquire));
         client.reset();
     });
 }
@@ -219,12 +205,15 @@ fn many_sessions_at_once_are_forgotten_when_they_are_over() {
         while secrets.len() < many {
             let mut clients: Vec<_> = (0..AT_ONCE).map(|_| server.resp2()).collect();
             for client in &mut clients {
-                secrets.push(client.run("SESSION.START GRACE 600000").text());
+                client.send("SESSION.START GRACE 600000");
             }
-            clients.into_iter().for_each(Client::reset);
+            for mut client in clients {
+                secrets.push(client.read_reply().text());
+                client.reset();
+            }
         }
         let end = |secret| [format!("SESSION.RESUME {secret}"), "SESSION.END".into()];
-        let replies = call_all(&mut server.resp2(), secrets.into_iter().flat_map(end));
+        let replies = server.resp2().run_many(secrets.into_iter().flat_map(end));
         assert!(replies.iter().all(|reply| *reply == int(0)));
     });
 }
@@ -240,15 +229,12 @@ fn what_a_lock_takes_grows_with_its_holders_and_waiters() {
     let (mut one, mut other) = (server.resp3(), server.resp3());
     one.run("LOCK.ACQUIRE k SHARED");
     let alone = usage(&mut one, "k");
-    for number in 0..MANY {
-        one.run(&format!("LOCK.ACQUIRE k SHARED OWNER {number:0100}"));
-    }
+    one.run_many((0..MANY).map(|number| format!("LOCK.ACQUIRE k SHARED OWNER {number:0100}")));
     let crowd = usage(&mut one, "k");
     assert!(crowd > alone + MANY * 150, "{alone} and then {crowd}");
     assert!(crowd < alone + MANY * 1000, "{alone} and then {crowd}");
-    for number in 0..MANY {
-        other.run(&format!("LOCK.ACQUIRE k OWNER {number:0100} WAIT 0 PUSH"));
-    }
+    let wait = |number| format!("LOCK.ACQUIRE k OWNER {number:0100} WAIT 0 PUSH");
+    other.run_many((0..MANY).map(wait));
     let queue = usage(&mut one, "k");
     assert!(queue > crowd + MANY * 150, "{crowd} and then {queue}");
     // However few are looked at; the first one here has no label.

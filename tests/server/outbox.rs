@@ -250,10 +250,8 @@ fn who_flushes_what_it_watches_hears_of_as_much_as_its_limit_allows() {
             .collect();
         let mut flusher = server.resp3();
         let id = flusher.id();
-        for name in &names {
-            watcher.run(["SET", name, "v"]);
-            flusher.run(["WATCHEX", name]);
-        }
+        watcher.run_many(names.iter().map(|name| format!("SET {name} v")));
+        flusher.run_many(names.iter().map(|name| format!("WATCHEX {name}")));
         flusher.send("FLUSHALL");
         // What is told is written after its reply.
         let _ = flusher.try_next();
@@ -282,18 +280,13 @@ const HANDOVERS: usize = 2000;
 fn work_of_given_back_grants(others: usize) -> Duration {
     let server = Server::start();
     let mut client = server.resp3();
-    let mut run_each = |commands: Vec<String>| {
-        let commands: Vec<_> = commands.iter().map(String::as_str).collect();
-        commands.chunks(500).for_each(|some| client.run_all(some));
-    };
-    run_each({ 0..others }.map(|n| format!("LOCK.ACQUIRE {n}")).collect());
-    let requests = { 0..HANDOVERS }.map(|n| match n {
+    client.run_many({ 0..others }.map(|n| format!("LOCK.ACQUIRE {n}")));
+    client.run_many({ 0..HANDOVERS }.map(|n| match n {
         0 => "LOCK.ACQUIRE l OWNER 0".to_owned(),
         _ => format!("LOCK.ACQUIRE l OWNER {n} WAIT 0 PUSH"),
-    });
-    run_each(requests.collect());
-    let releases = { 0..HANDOVERS }.map(|n| format!("LOCK.RELEASE l OWNER {n}"));
-    run_each([vec!["MULTI".to_owned()], releases.collect()].concat());
+    }));
+    client.run("MULTI");
+    client.run_many({ 0..HANDOVERS }.map(|n| format!("LOCK.RELEASE l OWNER {n}")));
     let before = server.time_at_work();
     let replies = client.run("EXEC");
     assert_eq!(replies.items(), vec![int(0); HANDOVERS]);

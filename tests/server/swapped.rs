@@ -14,9 +14,8 @@ fn all(command: &str) -> Vec<String> {
 }
 
 fn make(client: &mut Client, is_there: impl Fn(usize) -> bool) {
-    for number in (0..MANY).filter(|number| is_there(*number)) {
-        client.run(["SET", &number.to_string(), "v"]);
-    }
+    let there = (0..MANY).filter(|number| is_there(*number));
+    client.run_many(there.map(|number| format!("SET {number} v")));
 }
 
 /// Database 0 has the even ones, database 5 every third; a connection watches all of database 0.
@@ -106,11 +105,8 @@ fn what_went_there_and_back_is_as_it_was() {
 fn who_waits_has_each_key_that_is_free_then() {
     let server = Server::start();
     let (mut holder, mut waiter) = (server.resp2(), server.resp3());
-    for number in 0..MANY {
-        let number = number.to_string();
-        holder.run(["SETTP", &number, "first"]);
-        waiter.run(["SETTP", &number, "second", "WAIT", "0", "PUSH"]);
-    }
+    holder.run_many((0..MANY).map(|number| format!("SETTP {number} first")));
+    waiter.run_many((0..MANY).map(|number| format!("SETTP {number} second WAIT 0 PUSH")));
     let mut other = server.resp2();
     other.run("SWAPDB 0 5");
     let granted = waiter.next_pushes(MANY);
@@ -134,9 +130,7 @@ fn a_flush_of_very_many_locks_is_settled_by_their_new_names() {
     let server = Server::start();
     let (mut holder, mut twin) = (server.resp3(), server.resp2());
     let (mut watcher, mut other) = (server.resp3(), server.resp2());
-    for number in 0..MANY {
-        holder.run(["LOCK.ACQUIRE", &number.to_string(), "NOTIFY"]);
-    }
+    holder.run_many((0..MANY).map(|number| format!("LOCK.ACQUIRE {number} NOTIFY")));
     watcher.run(["WATCHEX", "7"]);
     twin.run("SELECT 5");
     twin.run("LOCK.ACQUIRE 8");

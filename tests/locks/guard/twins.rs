@@ -222,9 +222,10 @@ impl Twin {
         };
         let client = self.clients.get_mut(name).expect("each has a client");
         // On Valkey 8.1 a bare COPY leaves it in another database: see docs/servers.md.
-        client.call("SELECT 0");
+        client.send("SELECT 0");
         let reply = if who == Who::InExec {
-            client.run("MULTI");
+            client.send("MULTI");
+            assert_eq!(client.read_replies(2)[1], simple("OK"));
             // What is wrong with its words or rights the bare command is told at once, and the guarded one by EXEC.
             match client.call(given) {
                 Frame::Error(text) => {
@@ -234,10 +235,12 @@ impl Twin {
                 _ => client.run("EXEC").items().remove(0),
             }
         } else {
-            client.call(given)
+            client.send(given);
+            client.read_replies(2).remove(1)
         };
-        let keys = self.admin.run(["EVALSHA", &self.look, "0"]);
-        let data = self.admin.run("DEBUG DIGEST").text();
+        self.admin.send(["EVALSHA", &self.look, "0"]);
+        self.admin.send("DEBUG DIGEST");
+        let (keys, data) = (self.admin.read_reply(), self.admin.read_reply().text());
         let stream = self.tap.after(&mut self.admin);
         self.is_filled = stream.is_empty();
         Outcome {

@@ -1,5 +1,7 @@
 //! Commands, as tests write them and as they go over the wire.
 
+use std::io::Write;
+
 /// The words of a command: `"SET k v"` is split at spaces, a list is taken as it is.
 pub trait Words {
     fn words(&self) -> Vec<&[u8]>;
@@ -38,9 +40,13 @@ impl<T: AsRef<[u8]>> Words for Vec<T> {
 /// A command as it goes over the wire.
 pub fn encode(command: impl Words) -> Vec<u8> {
     let words = command.words();
-    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    let mut bytes = Vec::new();
+    let count = |bytes: &mut Vec<u8>, kind, count| {
+        write!(bytes, "{kind}{count}\r\n").expect("a vector takes all");
+    };
+    count(&mut bytes, '*', words.len());
     for word in words {
-        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        count(&mut bytes, '$', word.len());
         bytes.extend_from_slice(word);
         bytes.extend_from_slice(b"\r\n");
     }
