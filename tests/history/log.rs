@@ -48,10 +48,14 @@ fn entries(reply: &Frame) -> Vec<Entry> {
 
 /// The ids of those that this user is shown.
 fn shown_to(observer: &mut Client, user: &str, since: i64) -> Vec<i64> {
-    observer.send(["AUTH", user, ""]);
-    observer.send(&question(since));
-    observer.send(["AUTH", "default", ""]);
-    let shown = entries(&observer.read_replies(3)[1]);
+    let (lend, question, give_back) =
+        (["AUTH", user, ""], question(since), ["AUTH", "default", ""]);
+    observer.send(lend);
+    observer.send(&question);
+    observer.send(give_back);
+    observer.reply_to(lend);
+    let shown = entries(&observer.reply_to(&question));
+    observer.reply_to(give_back);
     shown.iter().map(|entry| entry.number("id")).collect()
 }
 

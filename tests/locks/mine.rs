@@ -104,9 +104,7 @@ fn a_session_that_goes_on_says_what_it_has() {
 fn pages_have_everything_once() {
     let server = Server::start();
     let (mut client, mut other) = (server.resp3(), server.resp3());
-    let names: Vec<_> = (0..1500).map(|n| format!("LOCK.ACQUIRE h{n:04}")).collect();
-    client.pipeline(&names.iter().map(String::as_str).collect::<Vec<_>>());
-    client.read_replies(names.len());
+    client.run_many((0..1500).map(|n| format!("LOCK.ACQUIRE h{n:04}")));
     let waits = "LOCK.MACQUIRE 3 w0 w1 w2 WAIT 0 PUSH";
     other.run("LOCK.ACQUIRE w1");
     queue_push(&mut client, waits);

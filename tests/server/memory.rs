@@ -204,11 +204,10 @@ fn many_sessions_at_once_are_forgotten_when_they_are_over() {
         let mut secrets = Vec::new();
         while secrets.len() < many {
             let mut clients: Vec<_> = (0..AT_ONCE).map(|_| server.resp2()).collect();
-            for client in &mut clients {
-                client.send("SESSION.START GRACE 600000");
-            }
+            let start = "SESSION.START GRACE 600000";
+            clients.iter_mut().for_each(|client| client.send(start));
             for mut client in clients {
-                secrets.push(client.read_reply().text());
+                secrets.push(client.reply_to(start).text());
                 client.reset();
             }
         }

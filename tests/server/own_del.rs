@@ -11,14 +11,8 @@ fn names(of: &str, keys: std::ops::Range<usize>) -> Vec<String> {
 }
 
 fn own(owner: &mut Client, names: &[String]) {
-    for names in names.chunks(1_000) {
-        let commands = names
-            .iter()
-            .flat_map(|name| encode(["SETTP", name.as_str(), "v"]));
-        owner.send_bytes(&commands.collect::<Vec<u8>>());
-        let replies = owner.read_replies(names.len());
-        assert!(replies.iter().all(|reply| *reply == int(1)));
-    }
+    let replies = owner.run_many(names.iter().map(|name| format!("SETTP {name} v")));
+    assert!(replies.iter().all(|reply| *reply == int(1)));
 }
 
 /// The server's main thread is at work for so long while these are deleted, so many by each command.

@@ -83,13 +83,7 @@ fn a_key_whose_dead_owner_has_too_many_to_remove_at_once_is_refused_to_nobody() 
     let server = Server::with(&[&format!("tether.max-keys-per-client {KEYS}")]);
     let (mut owner, mut other) = (server.resp2(), server.resp3());
     let id = owner.id();
-    for start in (0..KEYS).step_by(10_000) {
-        let bytes: Vec<u8> = (start..start + 10_000)
-            .flat_map(|n| encode(["SETTP", &format!("key:{n}"), "v"]))
-            .collect();
-        owner.send_bytes(&bytes);
-        owner.read_replies(10_000);
-    }
+    owner.run_many((0..KEYS).map(|n| format!("SETTP key:{n} v")));
     let mut waiter = server.resp3();
     queue_push(&mut waiter, "SETTP key:199900 next WAIT 0 PUSH");
     other.pipeline(&[

@@ -120,8 +120,20 @@ impl Client {
     /// A command that must not be refused.
     pub fn run(&mut self, command: impl Words) -> Frame {
         let words = command.words();
-        let reply = self.call(words.clone());
-        assert_not_refused(&words, &reply);
+        self.send(words.clone());
+        self.reply_to(words)
+    }
+
+    /// The reply to a command that was sent and must not be refused.
+    pub fn reply_to(&mut self, command: impl Words) -> Frame {
+        let reply = self.read_reply();
+        if let Frame::Error(message) = &reply {
+            panic!(
+                "{} was refused: {}",
+                spelled(&command.words()),
+                message.escape_ascii()
+            );
+        }
         reply
     }
 
@@ -134,11 +146,7 @@ impl Client {
         for piece in commands.chunks(IN_ONE_PIECE) {
             let bytes: Vec<u8> = piece.iter().flat_map(encode).collect();
             self.send_bytes(&bytes);
-            for command in piece {
-                let reply = self.read_reply();
-                assert_not_refused(&command.words(), &reply);
-                replies.push(reply);
-            }
+            replies.extend(piece.iter().map(|command| self.reply_to(command)));
         }
         replies
     }
@@ -441,12 +449,5 @@ impl Client {
     /// Gives the socket away, say to another process.
     pub fn into_stream(self) -> TcpStream {
         self.stream
-    }
-}
-
-fn assert_not_refused(words: &[&[u8]], reply: &Frame) {
-    if let Frame::Error(message) = reply {
-        let message = message.escape_ascii();
-        panic!("{} was refused: {message}", spelled(words));
     }
 }

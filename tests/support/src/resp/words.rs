@@ -41,12 +41,12 @@ impl<T: AsRef<[u8]>> Words for Vec<T> {
 pub fn encode(command: impl Words) -> Vec<u8> {
     let words = command.words();
     let mut bytes = Vec::new();
-    let count = |bytes: &mut Vec<u8>, kind, count| {
+    let header = |bytes: &mut Vec<u8>, kind, count| {
         write!(bytes, "{kind}{count}\r\n").expect("a vector takes all");
     };
-    count(&mut bytes, '*', words.len());
+    header(&mut bytes, '*', words.len());
     for word in words {
-        count(&mut bytes, '$', word.len());
+        header(&mut bytes, '$', word.len());
         bytes.extend_from_slice(word);
         bytes.extend_from_slice(b"\r\n");
     }
